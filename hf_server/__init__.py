@@ -1,0 +1,1 @@
+"""Model server for HuggingFace checkpoints; stands alone, imports nothing of solarhost."""

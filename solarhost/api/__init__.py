@@ -1,0 +1,1 @@
+"""REST blueprints: parse, call one method of a part, render."""

@@ -1,0 +1,1 @@
+"""What is special about each model server: command, readiness, log and metrics."""

@@ -1,0 +1,83 @@
+"""Small JSON files that survive a crash, a full disk and a bad edit."""
+
+import json
+import os
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from solarhost.errors import StoreError
+
+
+class Unreadable(StoreError):
+    """A file exists but can't be read or parsed."""
+
+    def __init__(self, path: Path, why: str):
+        super().__init__(f"{path} can't be read: {why}")
+        self.path, self.why = path, why
+
+
+def write_json(path: Path, data: object, mode: int = 0o600) -> None:
+    """Replace `path` by `data`, or leave it exactly as it was.
+
+    The bytes go to a draft beside it, are forced to disk, and take the name last.
+
+    Raises:
+        StoreError: the disk is full, the folder is gone or not writable, …
+    """
+    draft = path.with_name(f".{path.name}.draft")
+    body = json.dumps(data, indent=2, ensure_ascii=False).encode("utf-8", "surrogatepass")
+    try:
+        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, mode)
+        with open(descriptor, "wb") as file:
+            os.fchmod(descriptor, mode)
+            file.write(body)
+            file.flush()
+            os.fsync(descriptor)
+        draft.replace(path)
+        _sync_folder(path.parent)
+    except OSError as error:
+        with suppress(OSError):
+            draft.unlink()
+        raise StoreError(f"{path} could not be written: {error.strerror or error}") from error
+
+
+def read_json(path: Path) -> Any:
+    """The parsed file, or None when there is none.
+
+    Raises:
+        Unreadable: it exists but can't be read, decoded or parsed.
+    """
+    try:
+        return json.loads(path.read_bytes())
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise Unreadable(path, error.strerror or str(error)) from error
+    except (ValueError, RecursionError) as error:  # bad JSON, bad UTF-8, absurd nesting
+        raise Unreadable(path, str(error)) from error
+
+
+def set_aside(path: Path) -> Path:
+    """Rename a file that can't be understood, so that its bytes are kept; return its new path.
+
+    Raises:
+        StoreError: it could not be renamed.
+    """
+    stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%fZ")
+    aside = path.with_name(f"{path.name}.unreadable-{stamp}")
+    try:
+        path.rename(aside)
+    except OSError as error:
+        raise StoreError(f"{path} could not be set aside: {error.strerror or error}") from error
+    return aside
+
+
+def _sync_folder(folder: Path) -> None:
+    """Force the rename itself to disk."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,1 @@
+"""What an instance is, its state machine, its store and its supervision."""

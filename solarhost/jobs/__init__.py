@@ -1,0 +1,1 @@
+"""Container pipelines: definitions, store, executor, step logs."""

@@ -1,0 +1,1 @@
+"""Log files of child processes as numbered, redacted lines."""

@@ -1,0 +1,1 @@
+"""Weights on disk: source URIs, manifest, pulls, file selection."""

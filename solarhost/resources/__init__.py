@@ -1,0 +1,1 @@
+"""What the machine has and who was promised it."""

@@ -1,0 +1,72 @@
+"""Named threads with an owner and an end."""
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+from threading import Event, Lock, Thread
+
+logger = logging.getLogger(__name__)
+
+
+class PeriodicThread(Thread):
+    """Calls `work` every `interval_s` until `stop`; a failed call is logged, counted, then retried."""
+
+    def __init__(self, name: str, interval_s: float, work: Callable[[], None]):
+        super().__init__(name=name, daemon=True)
+        self._interval_s = interval_s
+        self._work = work
+        self._stopping = Event()  # `_stop` is a name of Thread's own
+        self.errors = 0
+        self.consecutive_errors = 0  # `/health` reports a loop that keeps failing
+
+    def run(self) -> None:
+        while not self._stopping.wait(self._interval_s):
+            try:
+                self._work()
+            except Exception:  # a loop outlives its failures
+                self.errors += 1
+                self.consecutive_errors += 1
+                logger.exception("%s failed, tried again in %.1f s", self.name, self._interval_s)
+            else:
+                self.consecutive_errors = 0
+
+    def stop(self) -> None:
+        """Ask it to end; whoever started it joins it."""
+        self._stopping.set()
+
+
+class ThreadGroup:
+    """Threads of one owner, so that it can join those it started. Safe from any thread.
+
+    Finished threads are dropped when a new one is added, so the group never grows beyond the live.
+    """
+
+    def __init__(self) -> None:
+        self._lock = Lock()  # guards _threads
+        self._threads: list[Thread] = []
+
+    def spawn(self, name: str, target: Callable[[], None]) -> Thread:
+        """Start `target` in a daemon thread called `name` and remember it."""
+        thread = Thread(target=target, name=name, daemon=True)
+        self.add(thread)
+        thread.start()
+        return thread
+
+    def add(self, thread: Thread) -> None:
+        """Remember a thread that its owner is about to start."""
+        with self._lock:
+            self._threads = [t for t in self._threads if t.is_alive() or t.ident is None]
+            self._threads.append(thread)
+
+    def join_by(self, deadline: float) -> list[Thread]:
+        """Join all by one `time.monotonic()` deadline; return those still alive."""
+        with self._lock:
+            threads = list(self._threads)
+        return join_by(threads, deadline)
+
+
+def join_by(threads: Sequence[Thread], deadline: float) -> list[Thread]:
+    """Join all by one `time.monotonic()` deadline; return those still alive."""
+    for thread in threads:
+        thread.join(max(0.0, deadline - time.monotonic()))
+    return [thread for thread in threads if thread.is_alive()]
