@@ -1,0 +1,164 @@
+"""The manifest: which models are on disk, where from, and what their files should look like.
+
+It is read again for each question, since the folder may be emptied or replaced under a running agent.
+"""
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from threading import Lock
+from typing import Any
+
+from solarhost.errors import StoreError
+from solarhost.files import Unreadable, read_json, set_aside, write_json
+from solarhost.problems import Problems
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class FileStamp:
+    """What tells a file that was not touched since its content was verified."""
+
+    size_bytes: int
+    mtime_ns: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """One pulled model. Keys of the JSON object that we don't know are kept in `extra`."""
+
+    slug: str
+    source_uri: str  # without a subpath
+    size_bytes: int
+    downloaded_at: str
+    digest: str | None = None  # the caller's; it names the OCI manifest
+    category: str | None = None
+    name: str | None = None
+    version: str | None = None
+    checksum: str | None = None  # the caller's
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    file_digests: Mapping[str, str] = field(default_factory=dict)  # relative path: sha256, hex
+    file_filters: tuple[str, ...] | None = None  # None: the whole repository is here
+    revision: str | None = None  # commit of the hub, digest of the OCI manifest
+    files: Mapping[str, FileStamp] = field(default_factory=dict)  # by relative path
+    extra: Mapping[str, Any] = field(default_factory=dict)
+
+    def as_json(self, folder: Path) -> dict[str, Any]:
+        """As it stands in the manifest of `folder`."""
+        values = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "extra"}
+        return {
+            **self.extra,
+            **values,
+            "path": str(folder / self.slug),
+            "file_filters": None if self.file_filters is None else list(self.file_filters),
+            "files": {
+                name: {"size_bytes": stamp.size_bytes, "mtime_ns": stamp.mtime_ns}
+                for name, stamp in self.files.items()
+            },
+        }
+
+
+def _parse(raw: Mapping[str, Any]) -> Entry:
+    """An entry of the file. Raises KeyError, TypeError, ValueError or AttributeError when it is not one."""
+    known = {f.name for f in fields(Entry)} | {"path"}
+    slug = str(raw["slug"])
+    if Path(slug).name != slug or slug.startswith("."):
+        raise ValueError(f"slug {slug!r} is not a folder name")
+    filters = raw.get("file_filters")
+    return Entry(
+        slug=slug,
+        source_uri=str(raw["source_uri"]),
+        size_bytes=int(raw["size_bytes"]),
+        downloaded_at=str(raw["downloaded_at"]),
+        digest=raw.get("digest"),
+        category=raw.get("category"),
+        name=raw.get("name"),
+        version=raw.get("version"),
+        checksum=raw.get("checksum"),
+        metadata=dict(raw.get("metadata") or {}),
+        file_digests=dict(raw.get("file_digests") or {}),
+        file_filters=None if filters is None else tuple(filters),
+        revision=raw.get("revision"),
+        files={
+            name: FileStamp(int(stamp["size_bytes"]), int(stamp["mtime_ns"]))
+            for name, stamp in (raw.get("files") or {}).items()
+        },
+        extra={key: value for key, value in raw.items() if key not in known},
+    )
+
+
+class Manifest:
+    """`manifest.json` of the models folder. Safe from any thread; the agent alone writes it."""
+
+    def __init__(self, folder: Path, problems: Problems):
+        self.path = folder / "manifest.json"
+        self._folder = folder
+        self._problems = problems
+        self._lock = Lock()  # held from reading to writing, so that no change is lost
+
+    def entries(self) -> list[Entry]:
+        return self._read()[0]
+
+    def find(self, source_uri: str) -> Entry | None:
+        """The model of this URI (without a subpath)."""
+        return next((entry for entry in self.entries() if entry.source_uri == source_uri), None)
+
+    def find_slug(self, slug: str) -> Entry | None:
+        return next((entry for entry in self.entries() if entry.slug == slug), None)
+
+    def put(self, entry: Entry) -> None:
+        """Add the entry, in place of the one with its URI.
+
+        Raises:
+            StoreError: the file could not be written.
+        """
+        with self._lock:
+            entries, unknown = self._read()
+            others = [known for known in entries if known.source_uri != entry.source_uri]
+            self._write([*others, entry], unknown)
+
+    def remove(self, slug: str) -> None:
+        """Drop the entry of this slug, if there is one.
+
+        Raises:
+            StoreError: the file could not be written.
+        """
+        with self._lock:
+            entries, unknown = self._read()
+            kept = [entry for entry in entries if entry.slug != slug]
+            if len(kept) < len(entries):
+                self._write(kept, unknown)
+
+    def _read(self) -> tuple[list[Entry], list[Any]]:
+        """The entries, and what stands among them that we don't understand."""
+        try:
+            data = read_json(self.path)
+            if data is None:
+                return [], []
+            if not isinstance(data, dict) or not isinstance(data.get("models", []), list):
+                raise Unreadable(self.path, "no list of models in it")
+        except Unreadable as error:
+            aside = set_aside(self.path)
+            self._problems.report(
+                "models-manifest", f"{error}; it was kept as {aside.name}, and no model counts as pulled"
+            )
+            return [], []
+        entries, unknown = [], []
+        for raw in data.get("models", []):
+            try:
+                entries.append(_parse(raw))
+            except (KeyError, TypeError, ValueError, AttributeError) as error:
+                logger.warning("%s: an entry was not understood and is kept as it is: %r", self.path, error)
+                unknown.append(raw)
+        return entries, unknown
+
+    def _write(self, entries: list[Entry], unknown: list[Any]) -> None:
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise StoreError(f"{self._folder} could not be made: {error.strerror}") from error
+        write_json(
+            self.path, {"models": [*(entry.as_json(self._folder) for entry in entries), *unknown]}, 0o644
+        )
