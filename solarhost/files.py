@@ -18,10 +18,11 @@ class Unreadable(StoreError):
         self.path, self.why = path, why
 
 
-def write_json(path: Path, data: object, mode: int = 0o600) -> None:
+def write_json(path: Path, data: object, mode: int = 0o600, *, durable: bool = True) -> None:
     """Replace `path` by `data`, or leave it exactly as it was.
 
-    The bytes go to a draft beside it, are forced to disk, and take the name last.
+    The bytes go to a draft beside it, are forced to disk, and take the name last. Without `durable`
+    they are not forced to disk: that survives the end of this process, not a power cut.
 
     Raises:
         StoreError: the disk is full, the folder is gone or not writable, …
@@ -34,9 +35,11 @@ def write_json(path: Path, data: object, mode: int = 0o600) -> None:
             os.fchmod(descriptor, mode)
             file.write(body)
             file.flush()
-            os.fsync(descriptor)
+            if durable:
+                os.fsync(descriptor)
         draft.replace(path)
-        _sync_folder(path.parent)
+        if durable:
+            _sync_folder(path.parent)
     except OSError as error:
         with suppress(OSError):
             draft.unlink()

@@ -1,0 +1,321 @@
+"""All instances' logs: files, numbered lines in memory, streams, retention."""
+
+import logging
+import os
+import sys
+import time
+from collections import OrderedDict
+from collections.abc import Collection, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from threading import Lock
+
+from solarhost.errors import NotFound, StoreError
+from solarhost.events import Publish
+from solarhost.logs import disk, names
+from solarhost.logs.channel import Channel, Counters, LogCursor
+from solarhost.logs.intake import Intake, OnLines, trim
+from solarhost.logs.ledger import SUFFIX, Checkpoint, Ledger
+from solarhost.logs.lines import LogLine
+from solarhost.logs.names import LogFile
+from solarhost.logs.redaction import Redactor
+from solarhost.logs.retention import expendable
+from solarhost.logs.tail import LogTail
+from solarhost.problems import Problems
+from solarhost.threads import join_by
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class LogStats:
+    """Totals since the agent started, for `/metrics`."""
+
+    lines: int
+    bytes: int
+    dropped: int  # lines that a stream was too slow for
+    followed: int  # files followed right now
+
+
+@dataclass(slots=True)
+class _Instance:
+    """What is kept in memory of one instance."""
+
+    channel: Channel
+    ledger: Ledger
+    tail: LogTail | None = None
+
+
+class LogBook:
+    """Everybody's log lines. Safe from any thread.
+
+    Lock order: the book's, then a channel's or a ledger's; callbacks are called under none of them.
+    """
+
+    def __init__(
+        self,
+        *,
+        folder: Path,
+        buffer_size: int,
+        retained: int,
+        retention_s: float,
+        file_max_bytes: int,
+        secrets: Sequence[str],
+        publish: Publish,
+        problems: Problems,
+    ):
+        """Keep files in `folder`, the newest `buffer_size` lines of each instance in memory.
+
+        Args:
+            retained: how many ended instances keep their lines in memory.
+            retention_s: age after which a file may go.
+            file_max_bytes: disk that one file may take.
+            secrets: values that show as `***`.
+            publish: gets an `events.LogLines` for each batch.
+        """
+        self._folder = folder
+        self._buffer_size = buffer_size
+        self._retained = retained
+        self._retention_s = retention_s
+        self._file_max_bytes = file_max_bytes
+        self._redactor = Redactor(secrets)
+        self._publish = publish
+        self._problems = problems
+        self._counters = Counters()
+        self._lock = Lock()  # guards the two below
+        self._instances: dict[str, _Instance] = {}
+        self._retired: OrderedDict[str, None] = OrderedDict()  # ended ones with lines, oldest first
+
+    def begin_run(self, instance_id: str, alias: str, run: int) -> Path:
+        """Make a fresh log file (0600) for one run; the child appends to it.
+
+        Raises:
+            StoreError: the file could not be made.
+        """
+        started = int(time.time())
+        try:
+            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            files = names.log_files(self._folder, instance_id)
+            if files:  # two runs may begin in one second
+                started = max(started, files[-1].started + 1)
+            path = self._folder / names.log_name(alias, instance_id, started)
+            os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+        except OSError as error:
+            raise StoreError(
+                f"no log file for instance {instance_id} could be made in {self._folder}: {error.strerror}"
+            ) from error
+        gone = expendable(files, oldest=0.0, needed=self._needed({instance_id}))
+        _remove(gone)
+        instance = self._instance(instance_id)
+        kept = {file.path.name for file in files if file not in gone}
+        instance.ledger.begin(run, path.name, instance.channel.next_seq, kept)
+        return path
+
+    def follow(
+        self, instance_id: str, path: Path, run: int, on_lines: OnLines, secrets: Iterable[str] = ()
+    ) -> LogTail:
+        """Start the thread that reads `path`, from its beginning or from where an earlier agent stopped.
+
+        Args:
+            on_lines: gets each batch of redacted lines, in order, in the tail's thread.
+            secrets: further values to redact in this run, such as the instance's own key.
+        """
+        instance = self._instance(instance_id)
+        redactor = self._redactor.also(secrets)
+        start = instance.ledger.checkpoint
+        if start.file != path.name:  # nothing is known of this file
+            kept = {file.path.name for file in names.log_files(self._folder, instance_id)}
+            instance.ledger.begin(run, path.name, instance.channel.next_seq, kept)
+            start = instance.ledger.checkpoint
+        elif start.offset:
+            self._refill(instance.channel, path, start, redactor)
+        intake = Intake(
+            instance_id,
+            path,
+            instance.channel,
+            instance.ledger,
+            on_lines,
+            self._publish,
+            self._problems,
+            self._file_max_bytes,
+        )
+        tail = LogTail(instance_id, path, start, redactor, intake, self._file_max_bytes // 8)
+        with self._lock:
+            instance.tail = tail
+            self._retired.pop(instance_id, None)
+        tail.start()
+        return tail
+
+    def read(
+        self, instance_id: str, *, tail: int | None = None, since: int | None = None, run: int | None = None
+    ) -> list[LogLine]:
+        """Lines from memory; with none there, or of one `run`, from the file, numbered from 0.
+
+        Args:
+            tail: the last so many; of a file, `buffer_size` when not given.
+            since: only those with a higher number.
+
+        Raises:
+            NotFound: neither memory nor disk has lines of this instance or run.
+        """
+        if not names.is_id(instance_id):
+            raise NotFound(f"no instance {instance_id}")
+        with self._lock:
+            instance = self._instances.get(instance_id)
+        if run is None and instance:
+            lines = instance.channel.read(since, tail)
+            if lines is not None:
+                return lines
+            if instance.tail and instance.tail.is_alive():  # its first lines are about to come
+                return []
+        path = self._file(instance_id, run)
+        try:
+            found, changed = disk.read_tail(path, self._buffer_size if tail is None else tail, self._redactor)
+        except FileNotFoundError as error:
+            raise NotFound(f"the log file of instance {instance_id} is gone") from error
+        timestamp = datetime.fromtimestamp(changed, UTC).isoformat()
+        numbered = [LogLine(seq, timestamp, line) for seq, line in enumerate(found)]
+        return numbered if since is None else numbered[max(0, since + 1) :]
+
+    def last_lines(self, instance_id: str, count: int) -> list[str]:
+        """The newest lines, in memory or on disk; none is an empty list."""
+        try:
+            return [line.line for line in self.read(instance_id, tail=count)]
+        except NotFound:
+            return []
+
+    def subscribe(self, instance_id: str, *, since: int | None = None, tail: int | None = None) -> LogCursor:
+        """A place in the lines: after number `since`, or `tail` lines back, else at the oldest in memory.
+
+        Raises:
+            NotFound: this can't be an instance id.
+        """
+        if not names.is_id(instance_id):
+            raise NotFound(f"no instance {instance_id}")
+        return LogCursor(self._instance(instance_id).channel, since, tail)
+
+    def retire(self, instance_id: str, *, failed: bool = False) -> None:
+        """Its child ended, `failed` or as asked. The newest `retained` of the ended keep their lines."""
+        with self._lock:
+            instance = self._instances.get(instance_id)
+            if instance is None:
+                return
+            instance.tail = None
+            self._retired[instance_id] = None
+            self._retired.move_to_end(instance_id)
+            while len(self._retired) > self._retained:
+                oldest, _ = self._retired.popitem(last=False)
+                self._instances[oldest].channel.clear()
+        instance.ledger.ended(failed)
+
+    def forget(self, instance_id: str) -> None:
+        """The instance was deleted: its lines leave memory and its streams end; its files stay."""
+        with self._lock:
+            instance = self._instances.pop(instance_id, None)
+            self._retired.pop(instance_id, None)
+        if instance:
+            if instance.tail:
+                instance.tail.finish()
+            instance.channel.close()
+
+    def sweep(self, live: Collection[str]) -> None:
+        """Remove what is past its time, and cap what nobody reads (a tail sees to its own file).
+
+        Args:
+            live: ids of the instances that exist.
+        """
+        oldest = time.time() - self._retention_s
+        files = names.log_files(self._folder)
+        needed = self._needed({file.instance_id for file in files})
+        gone = expendable(files, oldest=oldest, needed=needed)
+        _remove(gone)
+        for file in set(files) - set(gone):
+            if file.path.name not in needed:
+                trim(file.path, file.instance_id, self._file_max_bytes, sys.maxsize, self._problems)
+        for ledger in self._folder.glob(f"*{SUFFIX}"):
+            with suppress(FileNotFoundError):
+                if ledger.name.removesuffix(SUFFIX) not in live and ledger.stat().st_mtime < oldest:
+                    ledger.unlink()
+
+    def stats(self) -> LogStats:
+        with self._lock:
+            tails = [instance.tail for instance in self._instances.values()]
+        followed = sum(1 for tail in tails if tail and tail.is_alive())
+        return LogStats(self._counters.lines, self._counters.bytes, self._counters.dropped, followed)
+
+    def close(self, deadline: float) -> None:
+        """End the streams, then the threads, each after reading what is there and noting its place.
+
+        Args:
+            deadline: a `time.monotonic()` value.
+        """
+        with self._lock:
+            instances = list(self._instances.values())
+        tails = [instance.tail for instance in instances if instance.tail]
+        for tail in tails:
+            tail.stop()
+        for late in join_by(tails, deadline):
+            logger.warning("%s is still reading", late.name)
+        for instance in instances:
+            instance.channel.close()
+
+    def _instance(self, instance_id: str) -> _Instance:
+        """What is kept of an instance, made when there is nothing yet."""
+        if not names.is_id(instance_id):
+            raise ValueError(f"{instance_id!r} can't be part of a file name")
+        with self._lock:
+            instance = self._instances.get(instance_id)
+            if instance is None:
+                ledger = self._ledger(instance_id)
+                channel = Channel(ledger.checkpoint.seq, self._buffer_size, self._counters)
+                instance = self._instances[instance_id] = _Instance(channel, ledger)
+            return instance
+
+    def _file(self, instance_id: str, run: int | None) -> Path:
+        """The log file of one run, or the newest of this instance.
+
+        Raises:
+            NotFound: there is none.
+        """
+        if run is not None:
+            with self._lock:
+                instance = self._instances.get(instance_id)
+            ledger = instance.ledger if instance else self._ledger(instance_id)
+            name = ledger.file_of(run)
+            if name is None:
+                raise NotFound(f"no log file of run {run} of instance {instance_id}")
+            return self._folder / name
+        files = names.log_files(self._folder, instance_id)
+        if not files:
+            raise NotFound(f"no log lines of instance {instance_id}")
+        return files[-1].path
+
+    def _needed(self, instance_ids: Iterable[str]) -> set[str]:
+        """Names of files that are being read, or that are the first of a row of failures."""
+        with self._lock:
+            known = dict(self._instances)
+        followed = {i.tail.path.name for i in known.values() if i.tail and i.tail.is_alive()}
+        ledgers = (known[name].ledger if name in known else self._ledger(name) for name in instance_ids)
+        return followed | {first for ledger in ledgers if (first := ledger.first_failed)}
+
+    def _ledger(self, instance_id: str) -> Ledger:
+        return Ledger(self._folder, instance_id, self._problems)
+
+    def _refill(self, channel: Channel, path: Path, start: Checkpoint, redactor: Redactor) -> None:
+        """Put the lines that an earlier agent numbered back into memory."""
+        try:
+            lines, changed = disk.read_tail(path, self._buffer_size, redactor, start.offset, start.cuts)
+        except OSError:
+            return  # the tail meets it too, and reports it
+        timestamp = datetime.fromtimestamp(changed, UTC).isoformat()
+        channel.refill(lines, timestamp, sum(map(len, lines)))
+
+
+def _remove(files: Iterable[LogFile]) -> None:
+    for file in files:
+        try:
+            file.path.unlink(missing_ok=True)
+        except OSError as error:
+            logger.warning("%s could not be removed: %s", file.path, error.strerror)

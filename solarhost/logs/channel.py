@@ -1,0 +1,258 @@
+"""The newest lines of one instance in memory, and the streams that follow them.
+
+Lines are stored in chunks as they were read, so that taking in a hundred thousand lines costs no more
+than taking in one block of bytes.
+"""
+
+import json
+import time
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import islice
+from threading import Condition, Lock
+
+from solarhost.logs.lines import LogLine
+
+MAX_CHUNK_BYTES = 8 * 1024 * 1024  # of raw log in memory for one instance, however long its lines are
+
+_quote = json.JSONEncoder(ensure_ascii=False).encode
+
+
+def text_frame(text: str) -> bytes:
+    """One unmasked WebSocket text frame, as a server sends it (RFC 6455, section 5.2)."""
+    payload = text.encode()
+    size = len(payload)
+    if size < 126:
+        return bytes((0x81, size)) + payload
+    if size < 1 << 16:
+        return b"\x81\x7e" + size.to_bytes(2, "big") + payload
+    return b"\x81\x7f" + size.to_bytes(8, "big") + payload
+
+
+class Chunk:
+    """Lines that were read together: `lines[i]` has number `first_seq + i`. Never changes."""
+
+    __slots__ = ("_frames", "first_seq", "lines", "raw_bytes", "timestamp")
+
+    def __init__(self, first_seq: int, timestamp: str, lines: Sequence[str], raw_bytes: int):
+        self.first_seq = first_seq
+        self.timestamp = timestamp
+        self.lines = lines
+        self.raw_bytes = raw_bytes
+        self._frames: list[bytes] | None = None
+
+    @property
+    def next_seq(self) -> int:
+        return self.first_seq + len(self.lines)
+
+    def frames(self, since: int) -> bytes:
+        """Frames of the lines from number `since` on; each line is encoded once for all clients."""
+        frames = self._frames
+        if frames is None:  # two threads may both do it: the result is the same
+            frames = self._frames = [
+                text_frame(f'{{"seq": {seq}, "timestamp": "{self.timestamp}", "line": {_quote(line)}}}')
+                for seq, line in enumerate(self.lines, self.first_seq)
+            ]
+        return b"".join(frames[max(0, since - self.first_seq) :])
+
+
+@dataclass(frozen=True, slots=True)
+class LogBatch:
+    """What a stream sends next: lines from `first_seq` on, after `dropped` ones that it missed."""
+
+    dropped: int
+    first_seq: int
+    chunks: Sequence[Chunk]
+
+    @property
+    def lines(self) -> list[str]:
+        return [line.line for line in self.numbered()]
+
+    def numbered(self) -> list[LogLine]:
+        """The lines with their numbers and times."""
+        return [line for chunk in self.chunks for line in _numbered(chunk, self.first_seq)]
+
+    @property
+    def frames(self) -> bytes:
+        """WebSocket text frames of the notice, if any, and of each line, ready to be sent."""
+        notice = b""
+        if self.dropped:
+            notice = text_frame(json.dumps({"dropped": self.dropped, "next_seq": self.first_seq}))
+        return notice + b"".join(chunk.frames(self.first_seq) for chunk in self.chunks)
+
+
+class Counters:
+    """Totals since the agent started. Safe from any thread."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()  # guards the fields
+        self.lines = 0
+        self.bytes = 0
+        self.dropped = 0
+
+    def took(self, lines: int, size: int) -> None:
+        with self._lock:
+            self.lines += lines
+            self.bytes += size
+
+    def lost(self, lines: int) -> None:
+        with self._lock:
+            self.dropped += lines
+
+
+class Channel:
+    """Numbers the lines of one instance and keeps the newest `capacity`. Safe from any thread."""
+
+    def __init__(self, next_seq: int, capacity: int, counters: Counters):
+        self._capacity = capacity
+        self._counters = counters
+        self._changed = Condition(Lock())  # guards the fields below
+        self._chunks: deque[Chunk] = deque()
+        self._next_seq = next_seq
+        self._first_seq = next_seq  # of the oldest line that is kept
+        self._raw_bytes = 0
+        self._listeners = 0
+        self._closed = False
+
+    @property
+    def next_seq(self) -> int:
+        """The number that the next line will get."""
+        return self._next_seq
+
+    @property
+    def closed(self) -> bool:
+        return self._closed
+
+    @property
+    def listeners(self) -> int:
+        return self._listeners
+
+    def append(self, lines: Sequence[str], timestamp: str, raw_bytes: int) -> int:
+        """Number and keep new lines, wake the streams; return the first number."""
+        with self._changed:
+            first_seq = self._next_seq
+            self._next_seq += len(lines)
+            kept = lines[-self._capacity :]
+            self._chunks.append(Chunk(self._next_seq - len(kept), timestamp, kept, raw_bytes))
+            self._raw_bytes += raw_bytes
+            self._first_seq = max(self._first_seq, self._next_seq - self._capacity)
+            while len(self._chunks) > 1 and (
+                self._chunks[0].next_seq <= self._first_seq or self._raw_bytes > MAX_CHUNK_BYTES
+            ):
+                gone = self._chunks.popleft()
+                self._raw_bytes -= gone.raw_bytes
+                self._first_seq = max(self._first_seq, gone.next_seq)
+            self._changed.notify_all()
+        self._counters.took(len(lines), raw_bytes)
+        return first_seq
+
+    def refill(self, lines: Sequence[str], timestamp: str, raw_bytes: int) -> None:
+        """Put lines that were numbered before (by an earlier agent) in front; only while it is empty."""
+        with self._changed:
+            if self._chunks or not lines:
+                return
+            kept = lines[-min(self._capacity, self._next_seq) :]
+            self._first_seq = self._next_seq - len(kept)
+            self._chunks.append(Chunk(self._first_seq, timestamp, kept, raw_bytes))
+            self._raw_bytes = raw_bytes
+
+    def read(self, since: int | None, tail: int | None) -> list[LogLine] | None:
+        """Lines numbered above `since`, of those the last `tail`; None when memory holds no line at all."""
+        with self._changed:
+            if self._first_seq == self._next_seq:
+                return None
+            first = self._first_seq if since is None else max(self._first_seq, since + 1)
+            if tail is not None:
+                first = max(first, self._next_seq - tail)
+            chunks = self._from(first)
+        return [line for chunk in chunks for line in _numbered(chunk, first)]
+
+    def clear(self) -> None:
+        """Forget the lines; numbers go on."""
+        with self._changed:
+            self._chunks.clear()
+            self._raw_bytes = 0
+            self._first_seq = self._next_seq
+
+    def close(self) -> None:
+        """End every stream."""
+        with self._changed:
+            self._closed = True
+            self._chunks.clear()
+            self._first_seq = self._next_seq
+            self._changed.notify_all()
+
+    def listen(self, since: int | None, tail: int | None) -> int:
+        """Count one more stream; return the number of the line that it gets first."""
+        with self._changed:
+            self._listeners += 1
+            first = self._first_seq
+            if since is not None and since < self._next_seq:  # above: numbers of another life, start over
+                first = since + 1
+            if tail is not None:
+                first = max(first, self._next_seq - tail)
+            return first
+
+    def unlisten(self) -> None:
+        with self._changed:
+            self._listeners -= 1
+
+    def following(self, first: int, timeout_s: float) -> LogBatch | None:
+        """What comes from number `first` on; waits up to `timeout_s` for the first line of it."""
+        deadline = time.monotonic() + timeout_s
+        with self._changed:
+            while first >= self._next_seq and not self._closed:
+                if (left := deadline - time.monotonic()) <= 0:
+                    return None
+                self._changed.wait(left)
+            if self._closed:
+                return None
+            start = max(first, self._first_seq)
+            chunks = self._from(start)
+        if start > first:
+            self._counters.lost(start - first)
+        return LogBatch(start - first, start, chunks)
+
+    def _from(self, first: int) -> list[Chunk]:
+        """The chunks that hold number `first` and those after it. The caller holds the lock."""
+        newest_first: list[Chunk] = []
+        for chunk in reversed(self._chunks):
+            if chunk.next_seq <= first:
+                break
+            newest_first.append(chunk)
+        return newest_first[::-1]
+
+
+class LogCursor:
+    """One stream's place in an instance's lines. Used by one thread."""
+
+    def __init__(self, channel: Channel, since: int | None, tail: int | None):
+        self._channel = channel
+        self._next = channel.listen(since, tail)
+
+    @property
+    def closed(self) -> bool:
+        """True after the instance was deleted, or the agent is stopping."""
+        return self._channel.closed
+
+    def next(self, timeout_s: float) -> LogBatch | None:
+        """The next lines, all that there are; None when none came in time, or at the end."""
+        batch = self._channel.following(self._next, timeout_s)
+        if batch is not None:
+            self._next = batch.chunks[-1].next_seq if batch.chunks else batch.first_seq
+        return batch
+
+    def close(self) -> None:
+        """The stream has ended."""
+        self._channel.unlisten()
+
+
+def _numbered(chunk: Chunk, first: int) -> list[LogLine]:
+    """The lines of `chunk` from number `first` on."""
+    skipped = max(0, first - chunk.first_seq)
+    timestamp = chunk.timestamp
+    return [
+        LogLine(seq, timestamp, line)
+        for seq, line in enumerate(islice(chunk.lines, skipped, None), chunk.first_seq + skipped)
+    ]

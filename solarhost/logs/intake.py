@@ -1,0 +1,73 @@
+"""Where a tail's lines go: numbered into memory, to the world, to the backend's parser."""
+
+import logging
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from solarhost import times
+from solarhost.events import LogLines, Publish
+from solarhost.logs import disk
+from solarhost.logs.channel import Channel
+from solarhost.logs.ledger import Checkpoint, Ledger
+from solarhost.problems import Problems
+
+logger = logging.getLogger(__name__)
+
+OnLines = Callable[[Sequence[str]], None]
+
+
+class Intake:
+    """The `Reader` of one run's tail. Used by the tail's thread."""
+
+    def __init__(
+        self,
+        instance_id: str,
+        path: Path,
+        channel: Channel,
+        ledger: Ledger,
+        on_lines: OnLines,
+        publish: Publish,
+        problems: Problems,
+        file_max_bytes: int,
+    ):
+        self._instance_id = instance_id
+        self._path = path
+        self._channel = channel
+        self._ledger = ledger
+        self._on_lines = on_lines
+        self._publish = publish
+        self._problems = problems
+        self._file_max_bytes = file_max_bytes
+
+    def took(self, lines: Sequence[str], raw_bytes: int) -> None:
+        timestamp = times.now_iso()
+        first_seq = self._channel.append(lines, timestamp, raw_bytes)
+        self._publish(LogLines(self._instance_id, first_seq, timestamp, lines))
+        try:
+            self._on_lines(lines)
+        except Exception:  # a parser that stumbles over a line must not end the log
+            logger.exception("instance %s: %d log lines were not understood", self._instance_id, len(lines))
+
+    def note(self, offset: int, cuts: Sequence[int], shown_next: int = 0) -> None:
+        seq = self._channel.next_seq + shown_next
+        self._ledger.advance(Checkpoint(self._path.name, offset, seq, tuple(cuts)))
+
+    def grew(self, read_up_to: int) -> None:
+        trim(self._path, self._instance_id, self._file_max_bytes, read_up_to, self._problems)
+
+    def failed(self, error: OSError) -> None:
+        self._problems.report(
+            f"log-read-{self._instance_id}",
+            f"{self._path} can't be read, so its lines are not shown: {error.strerror}",
+        )
+
+
+def trim(path: Path, instance_id: str, max_bytes: int, read_up_to: int, problems: Problems) -> None:
+    """Keep one file small; where the file system can't, that is a problem."""
+    problem = f"log-size-{instance_id}"
+    try:
+        disk.trim(path, max_bytes, read_up_to)
+    except OSError as error:
+        problems.report(problem, f"{path} can't be kept under {max_bytes >> 20} MiB: {error.strerror}")
+    else:
+        problems.clear(problem)
