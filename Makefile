@@ -1,0 +1,35 @@
+# Two commands matter: `make run` (see it work) and `make test` (see that it works).
+# Both install what they need, may be repeated, and are quick once everything is there.
+
+PYTHON = .venv/bin/python
+
+.PHONY: run test check lint format docs venv
+
+run: venv
+	@$(PYTHON) -m contrib.setup.prepare run
+	@exec $(PYTHON) -m contrib.setup.demo
+
+test: venv
+	@$(PYTHON) -m contrib.setup.prepare test
+	$(PYTHON) -m pytest
+
+# What a change has to pass before it is committed: seconds, and no servers.
+check: lint
+	$(PYTHON) -m pytest tests/unit
+
+lint: venv
+	@$(PYTHON) -m contrib.setup.python_packages
+	$(PYTHON) -m ruff check .
+	$(PYTHON) -m ruff format --check .
+	$(PYTHON) -m mypy
+
+format: venv
+	@$(PYTHON) -m contrib.setup.python_packages
+	$(PYTHON) -m ruff check --fix .
+	$(PYTHON) -m ruff format .
+
+docs: venv
+	$(PYTHON) -m solarhost.settings > docs/settings.md
+
+venv:
+	@sh contrib/setup/venv.sh

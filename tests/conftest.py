@@ -1,0 +1,54 @@
+"""What tests share: the real servers and models, and a running agent."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from contrib.setup.llama_server import ensure_llama_server
+from contrib.setup.models import ensure_gguf
+from tests.agent import Agent, free_port
+
+AgentFactory = Callable[..., Agent]
+
+
+@pytest.fixture(scope="session")
+def llama_server() -> Path:
+    """A real `llama-server`; `make test` got it."""
+    return ensure_llama_server()
+
+
+@pytest.fixture(scope="session")
+def gguf() -> Path:
+    """A small real language model (270 million weights, a second to load)."""
+    return ensure_gguf()
+
+
+@pytest.fixture
+def port() -> int:
+    """A port that is free right now."""
+    return free_port()
+
+
+@pytest.fixture
+def make_agent(tmp_path: Path, llama_server: Path) -> Iterator[AgentFactory]:
+    """Makes agents, not started yet; keywords are settings. Each has to end without leaving anything."""
+    agents: list[Agent] = []
+
+    def make(**settings: str) -> Agent:
+        folder = tmp_path / f"agent-{len(agents)}"
+        folder.mkdir()
+        agents.append(Agent(folder, {"LLAMA_SERVER_PATH": str(llama_server), **settings}))
+        return agents[-1]
+
+    yield make
+    for agent in agents:
+        agent.end()
+
+
+@pytest.fixture
+def agent(make_agent: AgentFactory) -> Agent:
+    """A running agent with an empty folder."""
+    agent = make_agent()
+    agent.start()
+    return agent
