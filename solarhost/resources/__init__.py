@@ -1,1 +1,1 @@
-"""What the machine has and who was promised it."""
+"""What the machine has, what is used, and what is promised: telemetry and the reservation ledger."""

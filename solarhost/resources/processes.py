@@ -1,0 +1,100 @@
+"""What the kernel says about processes: who descends from whom, and what they hold."""
+
+from collections.abc import Collection
+from pathlib import Path
+
+import psutil
+
+PROC = Path("/proc")
+CGROUPS = Path("/sys/fs/cgroup")
+
+
+def lineage(pid: int) -> frozenset[int]:
+    """The pid, its session's leader and all its ancestors; only the pid when it is gone.
+
+    The session tells an instance's processes even after a parent between them has ended.
+    """
+    found = {pid}
+    parent = pid
+    while parent > 1:
+        try:
+            stat = (PROC / str(parent) / "stat").read_text(errors="replace")
+        except OSError:
+            break
+        fields = stat.rpartition(")")[2].split()  # after the name, which may hold anything
+        if parent == pid:
+            found.add(int(fields[3]))
+        parent = int(fields[1])
+        found.add(parent)
+    return frozenset(found - {0, 1})
+
+
+def name(pid: int) -> str | None:
+    try:
+        return (PROC / str(pid) / "comm").read_text(errors="replace").strip()
+    except OSError:
+        return None
+
+
+def tree_ram(pids: Collection[int]) -> int | None:
+    """RAM of these processes and their descendants without shared file pages, None when all are gone.
+
+    File pages of a mapped model count as available memory, so counting them here would promise them twice.
+    """
+    seen: dict[int, int] = {}
+    for root in pids:
+        try:
+            process = psutil.Process(root)
+            family = [process, *process.children(recursive=True)]
+        except psutil.Error:
+            continue
+        for member in family:
+            try:
+                memory = member.memory_info()
+            except psutil.Error:
+                continue
+            seen[member.pid] = memory.rss - getattr(memory, "shared", 0)
+    return sum(seen.values()) if seen else None
+
+
+def container_ram(pids: Collection[int]) -> int | None:
+    """RAM of the containers that these processes are the first of, without page cache.
+
+    Read from the cgroup, where Docker reads it too; where that is out of sight, from the processes.
+    """
+    total = 0
+    for pid in pids:
+        used = _cgroup_ram(pid)
+        if used is None:
+            return tree_ram(pids)
+        total += used
+    return total if pids else None
+
+
+def _cgroup_ram(pid: int) -> int | None:
+    try:
+        lines = (PROC / str(pid) / "cgroup").read_text().splitlines()
+    except OSError:
+        return None
+    for line in lines:
+        _, controllers, path = line.split(":", 2)
+        if path == "/":
+            continue  # the root group holds the whole machine
+        if controllers == "":
+            used = _used(CGROUPS / path.lstrip("/"), "memory.current", "inactive_file")
+        elif "memory" in controllers.split(","):
+            used = _used(CGROUPS / "memory" / path.lstrip("/"), "memory.usage_in_bytes", "cache")
+        else:
+            continue
+        if used is not None:
+            return used
+    return None
+
+
+def _used(group: Path, usage_file: str, cache_key: str) -> int | None:
+    try:
+        usage = int((group / usage_file).read_text())
+        stat = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())
+    except (OSError, ValueError):
+        return None
+    return max(0, usage - int(stat.get(cache_key, 0)))

@@ -1,0 +1,109 @@
+"""The REST calls, as callers see them."""
+
+import json
+
+import pytest
+from flask import Flask, jsonify
+from flask_smorest import Api
+
+from solarhost.api.resources import blueprint
+from solarhost.errors import Conflict, SolarHostError
+from tests.resources_fakes import FakeJob
+
+pytest_plugins = ["tests.resources_fixtures"]
+
+BODY = {"job_id": "job-1", "workload_type": "training", "vram_gb": 16.0, "ram_gb": 0.5}
+
+
+@pytest.fixture
+def client(two_gpus):
+    app = Flask("resources")
+    app.config |= {"API_TITLE": "t", "API_VERSION": "1", "OPENAPI_VERSION": "3.0.3"}
+    Api(app).register_blueprint(blueprint(two_gpus))
+
+    @app.errorhandler(SolarHostError)
+    def answer(error):
+        body = error.body() if hasattr(error, "body") else {"detail": str(error)}
+        return jsonify(body), getattr(error, "status", 409 if isinstance(error, Conflict) else 404)
+
+    return app.test_client()
+
+
+def test_a_reservation_from_its_promise_to_its_release(client):
+    made = client.post("/resources/reservations", json={**BODY, "ttl_seconds": 3600, "requester": "nova"})
+    assert made.status_code == 201
+    assert made.json["gpu_ids"] == [1]
+    assert made.json["disk_gb"] == 0
+    shown = client.get("/resources")
+    assert shown.status_code == 200
+    assert shown.json["reservations"] == [made.json]
+    gone = client.delete(f"/resources/reservations/{made.json['id']}")
+    assert (gone.status_code, gone.json) == (200, {"detail": "released", "id": made.json["id"]})
+    assert client.delete(f"/resources/reservations/{made.json['id']}").status_code == 404
+    assert client.get("/resources").json["reservations"] == []
+
+
+def test_the_answer_is_the_same_bytes_as_what_is_pushed(client, two_gpus):
+    client.post("/resources/reservations", json=BODY)
+    body = client.get("/resources").data
+    pushed = json.dumps(two_gpus.snapshot(), separators=(",", ":")).encode()
+    assert pushed == two_gpus.snapshot_bytes()
+    assert set(json.loads(body)) == set(json.loads(pushed))
+
+
+def test_a_request_that_does_not_fit_gets_the_figures(client):
+    refused = client.post("/resources/reservations", json={**BODY, "vram_gb": 25, "gpu_ids": ["1"]})
+    assert refused.status_code == 409
+    assert refused.json == {
+        "error": "capacity_exceeded",
+        "detail": "GPU 1 (Big): 25.0 GB vram requested, 24.0 GB available",
+        "dimension": "vram",
+        "requested_gb": 25.0,
+        "available_gb": 24.0,
+        "device_index": 1,
+    }
+
+
+def test_a_running_reservation_stays(client, jobs):
+    made = client.post("/resources/reservations", json=BODY).json
+    jobs["job-1"] = FakeJob()
+    refused = client.delete(f"/resources/reservations/{made['id']}")
+    assert refused.status_code == 409
+    assert "job-1 is running" in refused.json["detail"]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"vram_gb": -1},
+        {"ram_gb": -0.1},
+        {"disk_gb": -1},
+        {"vram_gb": "NaN"},
+        {"vram_gb": 1e300},
+        {"ram_gb": None},
+        {"job_id": ""},
+        {"job_id": None},
+        {"workload_type": "mining"},
+        {"ttl_seconds": 0},
+        {"ttl_seconds": -5},
+        {"ttl_seconds": 1e300},
+        {"ttl_seconds": 60, "expires_at": "2999-01-01T00:00:00Z"},
+        {"expires_at": "soon"},
+        {"gpu_count": 0},
+        {"gpu_count": 1.5},
+        {"gpu_count": 2, "gpu_ids": [0]},
+        {"gpu_count": 2, "gpu_ids": [1, 1]},
+        {"gpu_ids": []},
+        {"gpu_ids": [True]},
+        {"gpu_ids": [None]},
+    ],
+)
+def test_an_invalid_request_changes_nothing(client, change):
+    assert client.post("/resources/reservations", json=BODY | change).status_code == 422
+    assert client.get("/resources").json["reservations"] == []
+
+
+@pytest.mark.parametrize("key", ["job_id", "vram_gb", "ram_gb"])
+def test_a_request_needs_its_keys(client, key):
+    body = {name: value for name, value in BODY.items() if name != key}
+    assert client.post("/resources/reservations", json=body).status_code == 422
