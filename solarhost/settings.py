@@ -269,15 +269,24 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def table() -> str:
-    """All settings as a Markdown table."""
-    rows = ["| variable | default | meaning |", "|---|---|---|"]
+def document() -> str:
+    """All settings as a Markdown page."""
+    lines = [
+        "# Settings",
+        "",
+        "Each is a variable of the environment or a line of the file `.env` in the folder that the agent is",
+        "started in; the environment comes first. An empty value counts as not set. A value that can't be",
+        "read stops the start with a sentence that names the variable.",
+        "",
+        "| variable | default | meaning |",
+        "|---|---|---|",
+    ]
     for setting in fields(Settings):
         default = setting.default
         shown = f"`{default}`" if default not in ("", None) else "–"
-        rows.append(f"| `{setting.name.upper()}` | {shown} | {setting.metadata['doc']} |")
-    return "\n".join(rows) + "\n"
+        lines.append(f"| `{setting.name.upper()}` | {shown} | {setting.metadata['doc']} |")
+    return "\n".join(lines) + "\n"
 
 
 if __name__ == "__main__":
-    print(table(), end="")  # noqa: T201 - its output is the document
+    print(document(), end="")  # noqa: T201 - its output is the document
