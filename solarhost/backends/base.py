@@ -13,6 +13,8 @@ from typing import Any, Literal, Protocol
 
 from marshmallow import Schema
 
+HEALTH_PATH = "/health"  # every server answers 200 there once it is ready, 503 before
+
 Phase = Literal["idle", "prefill", "generating"]
 
 
@@ -107,7 +109,6 @@ class Command:
 
     argv: tuple[str, ...]
     environment: Mapping[str, str]  # added to the agent's own
-    health_path: str = "/health"
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,89 @@
+"""Ports for instances."""
+
+import socket
+from threading import Lock
+
+from solarhost.errors import SolarHostError
+
+
+class PortTaken(SolarHostError):
+    """A port that the config asks for is held by somebody."""
+
+    def __init__(self, host: str, port: int, why: str):
+        super().__init__(f"port {port} on {host} is taken: {why}")
+        self.port = port
+
+
+class Ports:
+    """Hands out each port once. Safe from any thread."""
+
+    def __init__(self, first: int):
+        self._first = first
+        self._lock = Lock()  # guards _held
+        self._held: dict[int, str] = {}
+
+    def take(self, instance_id: str, host: str, wanted: int | None) -> int:
+        """The wanted port, or the lowest free one that can be bound on `host`.
+
+        Raises:
+            PortTaken: the wanted one is held by another instance or program, or none is free.
+        """
+        with self._lock:
+            if wanted is not None:
+                holder = self._held.get(wanted)
+                if holder not in (None, instance_id):
+                    raise PortTaken(host, wanted, f"instance {holder} has it")
+                why = _why_not_bindable(host, wanted)
+                if why:
+                    raise PortTaken(host, wanted, why)
+                port = wanted
+            else:
+                free = (
+                    port
+                    for port in range(self._first, 65536)
+                    if port not in self._held and not _why_not_bindable(host, port)
+                )
+                port = next(free, 0)
+                if not port:
+                    raise PortTaken(host, self._first, f"no port from {self._first} to 65535 is free")
+            self._held[port] = instance_id
+            return port
+
+    def keep(self, instance_id: str, port: int) -> None:
+        """Note the port of a child that was found alive."""
+        with self._lock:
+            self._held[port] = instance_id
+
+    def give_back(self, instance_id: str) -> None:
+        with self._lock:
+            self._held = {port: holder for port, holder in self._held.items() if holder != instance_id}
+
+
+def _why_not_bindable(host: str, port: int) -> str | None:
+    """Why a server could not listen there now, None if it could."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
+        # As servers do: a port whose last connections are still winding down is free.
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+            probe.listen(1)
+        except OSError as error:
+            return error.strerror or str(error)
+    return None
+
+
+def reachable_address(bind_host: str) -> str:
+    """Where this machine reaches a server that is bound to `bind_host`."""
+    if bind_host in ("", "0.0.0.0", "*"):  # noqa: S104 - compared, not bound
+        return "127.0.0.1"
+    if bind_host in ("::", "[::]"):
+        return "::1"
+    return bind_host
+
+
+def base_url(bind_host: str, port: int) -> str:
+    address = reachable_address(bind_host)
+    if ":" in address:
+        address = f"[{address}]"
+    return f"http://{address}:{port}"

@@ -1,0 +1,169 @@
+"""Instance records, in memory and in `config.json`."""
+
+import logging
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from threading import Lock
+from typing import Any
+
+from solarhost.errors import StoreError
+from solarhost.files import Unreadable, read_json, set_aside, write_json
+from solarhost.instances.record import Record
+from solarhost.problems import Problems
+
+logger = logging.getLogger(__name__)
+VERSION = 1
+
+
+class InstanceStore:
+    """Records by id. Safe from any thread.
+
+    Every write goes to `config.json` and soon after to a copy beside it, so that whatever happens to
+    the one that people edit, the instances that were acknowledged can still be read. Entries that
+    this version does not understand are kept and written back as they came.
+    """
+
+    def __init__(self, path: Path, problems: Problems, check_config: Callable[[Any], Mapping[str, Any]]):
+        self._path = path
+        self._copy = path.with_name(f".{path.name}.copy")
+        self._problems = problems
+        self._check_config = check_config  # raises ValueError for what it does not understand
+        self._lock = Lock()  # guards everything below and the files
+        self._records: dict[str, Record] = {}
+        self._foreign: list[Any] = []
+        self._version = 0
+        self._behind = False  # memory is newer than the file
+        self._copy_behind = False  # the file is newer than its copy
+
+    def load(self) -> None:
+        """Read the file, or what can be saved of it. Called once, before any other use.
+
+        Raises:
+            StoreError: the file can't be read and can't be set aside either.
+        """
+        with self._lock:
+            entries = self._read()
+            for entry in entries:
+                try:
+                    record = Record.from_store(entry, self._check_config(entry["config"]))
+                except (KeyError, TypeError, ValueError, AttributeError) as error:
+                    self._foreign.append(entry)
+                    self._problems.report(
+                        f"config-entry-{len(self._foreign)}",
+                        f"an entry of {self._path} is not understood and kept as it is: {error}",
+                    )
+                else:
+                    self._records[record.id] = record
+            self._version += 1
+
+    def _read(self) -> list[Any]:
+        """The entries of the file; of the copy when the file is missing bytes or of another kind."""
+        try:
+            return _entries(self._path, read_json(self._path))
+        except Unreadable as error:
+            aside = set_aside(self._path)
+            try:
+                saved = _entries(self._copy, read_json(self._copy))
+            except Unreadable as worse:
+                aside_too = set_aside(self._copy)
+                self._problems.report(
+                    "config-file",
+                    f"{error}; kept as {aside}. Its copy failed too: {worse}; kept as {aside_too}",
+                )
+                return []
+            self._problems.report(
+                "config-file", f"{error}; kept as {aside}, and {len(saved)} instances were read from its copy"
+            )
+            self._behind = True
+            return saved
+
+    def get(self, instance_id: str) -> Record | None:
+        return self._records.get(instance_id)  # the dict is replaced, never changed
+
+    def all(self) -> list[Record]:
+        return list(self._records.values())
+
+    @property
+    def version(self) -> int:
+        """Grows with every change, so that what was derived from the records can be kept."""
+        return self._version
+
+    def put(self, record: Record) -> None:
+        """Write the files, then publish: a failed write changes neither.
+
+        Raises:
+            StoreError: the file could not be written.
+        """
+        with self._lock:
+            self._write(self._records | {record.id: record})
+            self._write_copy()
+
+    def remove(self, instance_id: str) -> None:
+        """Forget a record, in the files first.
+
+        Raises:
+            StoreError: the file could not be written.
+        """
+        with self._lock:
+            self._write({key: record for key, record in self._records.items() if key != instance_id})
+            self._write_copy()
+
+    def note(self, record: Record) -> None:
+        """Publish what the operating system says is so, even when it can't be written down now.
+
+        A process that ended has ended, whether or not the disk is full; `flush` writes it later.
+        """
+        with self._lock:
+            records = self._records | {record.id: record}
+            try:
+                self._write(records)
+            except StoreError as error:
+                self._problems.report("config-file-write", f"{error}; states in it may be out of date")
+                self._records, self._behind = records, True
+                self._version += 1
+
+    def flush(self) -> None:
+        """Write what is behind; called by a loop and at the end.
+
+        Raises:
+            StoreError: `config.json` still can't be written.
+        """
+        with self._lock:
+            if self._behind:
+                self._write(self._records)
+            if self._copy_behind:
+                self._write_copy()
+
+    def _write(self, records: dict[str, Record]) -> None:
+        write_json(self._path, self._data(records))
+        self._records, self._behind, self._copy_behind = records, False, True
+        self._version += 1
+        self._problems.clear("config-file-write")
+
+    def _write_copy(self) -> None:
+        """The file itself was written, so a failure here loses nothing yet."""
+        try:
+            write_json(self._copy, self._data(self._records))
+        except StoreError as error:
+            self._problems.report("config-file-copy", str(error))
+        else:
+            self._copy_behind = False
+            self._problems.clear("config-file-copy")
+
+    def _data(self, records: dict[str, Record]) -> dict[str, Any]:
+        entries = [record.to_store() for record in records.values()]
+        return {"version": VERSION, "instances": entries + self._foreign}
+
+
+def _entries(path: Path, data: Any) -> list[Any]:
+    """The list of instances in a parsed file.
+
+    Raises:
+        Unreadable: the file holds something else.
+    """
+    if data is None:
+        return []
+    if not isinstance(data, dict) or not isinstance(data.get("instances"), list):
+        raise Unreadable(path, "it does not hold an object with a list of instances")
+    entries: list[Any] = data["instances"]
+    return entries

@@ -1,0 +1,116 @@
+"""The store of instances: acknowledged means written, and nothing is forgotten."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from solarhost.errors import StoreError
+from solarhost.instances.process import ProcessId
+from solarhost.instances.record import Record
+from solarhost.instances.status import Reason, Status
+from solarhost.instances.store import InstanceStore
+from solarhost.problems import Problems
+
+
+def check_config(given: Any) -> dict[str, Any]:
+    if given.get("backend_type") != "llamacpp":
+        raise ValueError("unknown backend")
+    return dict(given)
+
+
+def record(instance_id: str = "a", **fields: Any) -> Record:
+    config = {"backend_type": "llamacpp", "alias": "m"}
+    return Record(id=instance_id, config=config, created_at="2026-01-01T00:00:00+00:00", **fields)
+
+
+def opened(path: Path) -> tuple[InstanceStore, Problems]:
+    problems = Problems()
+    store = InstanceStore(path, problems, check_config)
+    store.load()
+    return store, problems
+
+
+def test_what_was_put_is_read_again(tmp_path: Path) -> None:
+    path = tmp_path / "config.json"
+    full = record(
+        status=Status.RUNNING,
+        reason=Reason.READY,
+        process=ProcessId(7, "boot/1", "d"),
+        gpu_ids=(0, "MIG-x"),
+        vram_gb=1.5,
+        port=3500,
+        run=3,
+    )
+    opened(path)[0].put(full)
+    assert opened(path)[0].all() == [full]
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_failed_write_changes_neither_file_nor_memory(tmp_path: Path) -> None:
+    folder = tmp_path / "gone"
+    folder.mkdir()
+    store, _ = opened(folder / "config.json")
+    store.put(record("a"))
+    (folder / "config.json").unlink()
+    (folder / ".config.json.copy").unlink()
+    folder.rmdir()
+    with pytest.raises(StoreError):
+        store.put(record("b"))
+    with pytest.raises(StoreError):
+        store.remove("a")
+    assert [r.id for r in store.all()] == ["a"]
+
+
+def test_a_fact_is_published_even_when_it_cannot_be_written_and_written_later(tmp_path: Path) -> None:
+    folder = tmp_path / "away"
+    folder.mkdir()
+    path = folder / "config.json"
+    store, problems = opened(path)
+    store.put(record("a", status=Status.RUNNING))
+    hidden = folder.rename(tmp_path / "hidden")
+    store.note(replace(store.all()[0], status=Status.FAILED))
+    assert store.all()[0].status is Status.FAILED
+    assert any("config.json" in sentence for sentence in problems.current())
+    with pytest.raises(StoreError):
+        store.flush()
+    hidden.rename(folder)
+    store.flush()
+    assert json.loads(path.read_text())["instances"][0]["status"] == "failed"
+    assert problems.current() == []
+
+
+def test_version_grows_with_each_change(tmp_path: Path) -> None:
+    store, _ = opened(tmp_path / "config.json")
+    seen = [store.version]
+    store.put(record("a"))
+    seen.append(store.version)
+    store.note(record("a", status=Status.STARTING))
+    seen.append(store.version)
+    store.remove("a")
+    seen.append(store.version)
+    assert seen == sorted(set(seen))
+
+
+def test_file_and_copy_both_damaged_are_both_kept(tmp_path: Path) -> None:
+    path = tmp_path / "config.json"
+    path.write_text("{")
+    (tmp_path / ".config.json.copy").write_text("}")
+    store, problems = opened(path)
+    assert store.all() == []
+    kept = sorted(file.read_text() for file in tmp_path.iterdir())
+    assert kept == ["{", "}"]
+    assert len(problems.current()) == 1
+
+
+def test_an_entry_that_is_no_instance_is_written_back(tmp_path: Path) -> None:
+    path = tmp_path / "config.json"
+    strange = [5, {"id": "x"}, {"id": "y", "config": {"backend_type": "new"}, "created_at": "t"}]
+    path.write_text(json.dumps({"instances": strange}))
+    store, problems = opened(path)
+    assert store.all() == []
+    assert len(problems.current()) == 3
+    store.put(record("a"))
+    assert json.loads(path.read_text())["instances"][1:] == strange
