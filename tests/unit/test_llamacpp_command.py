@@ -54,7 +54,6 @@ def test_a_plain_config_gives_this_command(backend, executable, folder):
         *("--temp", "0.7", "--top-p", "1.0", "--top-k", "0", "--min-p", "0.0"),
         *("--no-warmup", "--jinja", "--metrics", "--slots"),
     )
-    assert command.health_path == "/health"
 
 
 def test_every_field_reaches_its_flag(backend, folder):
