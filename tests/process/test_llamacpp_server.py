@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import requests
 
-from solarhost.backends.base import Launch
+from solarhost.backends.base import HEALTH_PATH, Launch
 from solarhost.backends.llamacpp import LlamaCpp
 from solarhost.backends.llamacpp_config import owner_of_flag
 
@@ -86,7 +86,7 @@ def test_the_command_gives_a_server_that_takes_each_key(backend, gguf, port):
     ) as server:
         try:
             deadline = time.monotonic() + 60
-            while not _is_ready(url + command.health_path):
+            while not _is_ready(url + HEALTH_PATH):
                 assert server.poll() is None
                 assert time.monotonic() < deadline
                 time.sleep(0.05)
