@@ -200,6 +200,10 @@ class Settings:
         1.0, "Seconds before the first reconnect, doubled each time.", _number(0.01)
     )
     ws_reconnect_max_delay: float = _setting(30.0, "Longest wait between reconnects.", _number(0.01))
+    ws_silence_timeout: float = _setting(
+        40.0, "Seconds without a sign of life of solar-control before the link is made anew.", _number(0.1)
+    )
+    health_interval_s: float = _setting(10.0, "Seconds between health reports to it.", _number(0.1))
     commands_over_link: bool = _setting(
         True, "Let solar-control drive instances over the link, for hosts that it can't call.", _flag
     )

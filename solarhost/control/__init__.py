@@ -1,1 +1,1 @@
-"""The Socket.IO link to solar-control."""
+"""The link to solar-control: one Socket.IO connection that this host keeps up by itself."""

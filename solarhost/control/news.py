@@ -1,0 +1,34 @@
+"""What other threads tell the control thread, and what it waits on."""
+
+from queue import Empty, SimpleQueue
+from typing import Any, NamedTuple
+
+
+class News(NamedTuple):
+    """Something that happened; `attempt` numbers the connection that it is about, if any."""
+
+    attempt: int | None
+    name: str
+    data: Any = None
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        """The data of an event of control; empty when it is not the object that it should be."""
+        return self.data if isinstance(self.data, dict) else {}
+
+
+class Inbox:
+    """Any thread tells, the control thread reads."""
+
+    def __init__(self) -> None:
+        self._queue: SimpleQueue[News] = SimpleQueue()
+
+    def tell(self, attempt: int | None, name: str, data: Any = None) -> None:
+        self._queue.put(News(attempt, name, data))
+
+    def next(self, timeout_s: float | None) -> News | None:
+        """The next news; None when there was nothing for `timeout_s` seconds."""
+        try:
+            return self._queue.get(timeout=timeout_s)
+        except Empty:
+            return None

@@ -1,0 +1,175 @@
+"""What waits to be sent to solar-control.
+
+Publishers only append, under one short lock; the control thread takes everything that is due. There
+are two kinds of news:
+
+- *kept*: status changes, job and step events, ends of pulls and of step logs. The newest KEPT_LIMIT
+  wait for a connection, and after that for control's acknowledgement.
+- *passing*: log lines, runtime states, progress. They are for a control that listens now. What it
+  can't take in time is dropped, oldest first, beyond PASSING_LIMIT entries of each kind, and counted.
+"""
+
+import itertools
+import time
+from dataclasses import replace
+from threading import Lock
+
+from solarhost.control.batches import LINE_CHARACTERS, Message, build_messages
+from solarhost.control.payloads import Json
+from solarhost.control.queues import BoundedQueue, Item
+from solarhost.events import (
+    Event,
+    InstancesChanged,
+    InstanceState,
+    JobEvent,
+    LogLines,
+    PullProgress,
+    StepLogLines,
+)
+from solarhost.times import now_iso
+
+KEPT_LIMIT = 1_000
+PASSING_LIMIT = 10_000
+
+ENDS_OF_PULLS = frozenset({"completed", "failed"})
+
+
+class Outbox:
+    """Safe from any thread; `put` waits for nothing but its lock, and never raises."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()  # guards all below
+        self._orders = itertools.count()
+        self._kept = BoundedQueue(KEPT_LIMIT, expendable=_is_list_of_instances)
+        self._unconfirmed: dict[int, tuple[Item, float]] = {}  # by order: what was sent, and when
+        self._logs = BoundedQueue(PASSING_LIMIT)
+        self._step_logs = BoundedQueue(PASSING_LIMIT)
+        self._progress = BoundedQueue(PASSING_LIMIT)
+        self._states: dict[str, Item] = {}  # the latest of each instance
+        self._listening = False
+
+    def put(self, event: Event) -> None:
+        """Take one event; a passing one is let go while control doesn't listen."""
+        with self._lock:
+            match event:
+                case InstancesChanged() | JobEvent():
+                    self._kept.put(self._item(event, kept=True))
+                case PullProgress() if event.phase in ENDS_OF_PULLS:
+                    self._kept.put(self._item(event, kept=True))
+                case StepLogLines():
+                    self._put_step_log(event)
+                case _ if not self._listening:
+                    pass
+                case LogLines():
+                    self._put_log(event)
+                case PullProgress():
+                    self._progress.put(self._item(event))
+                case InstanceState():
+                    self._states[event.instance_id] = self._item(event)
+
+    def listen(self) -> None:
+        """Control has acknowledged the host: passing news are worth queueing from now on."""
+        with self._lock:
+            self._listening = True
+
+    def disconnected(self) -> None:
+        """Passing news are gone; kept ones that control did not acknowledge wait for the next time."""
+        with self._lock:
+            self._listening = False
+            for queue in (self._logs, self._step_logs, self._progress):
+                queue.clear()
+            self._states.clear()
+            self._kept.put_back(item for item, _ in self._unconfirmed.values())
+            self._unconfirmed.clear()
+
+    def take(self) -> list[Message]:
+        """Everything that waits, in order; what is kept of it counts as unconfirmed from now on."""
+        with self._lock:
+            kept = self._kept.take()
+            passing = [*self._logs.take(), *self._step_logs.take(), *self._progress.take()]
+            passing += self._states.values()
+            self._states.clear()
+            sent_at = time.monotonic()
+            self._unconfirmed |= {item.order: (item, sent_at) for item in kept}
+        return build_messages(sorted([*kept, *passing], key=lambda item: item.order))
+
+    def confirm(self, item: Item) -> None:
+        """Control has it. Without effect after a disconnect: then it is sent once more."""
+        with self._lock:
+            self._unconfirmed.pop(item.order, None)
+
+    def confirm_sent_before(self, moment: float) -> list[Item]:
+        """Give up waiting for acknowledgements of what was sent before `moment`; return those items."""
+        with self._lock:
+            overdue = [item for item, sent_at in self._unconfirmed.values() if sent_at < moment]
+            for item in overdue:
+                del self._unconfirmed[item.order]
+        return overdue
+
+    @property
+    def holds_kept(self) -> bool:
+        """Something kept waits to be sent."""
+        with self._lock:
+            return self._kept.entries > 0
+
+    @property
+    def is_empty(self) -> bool:
+        """Nothing waits, and control has acknowledged all that is kept."""
+        return not any(self.queued().values())
+
+    def queued(self) -> dict[str, int]:
+        """Entries that wait, by kind."""
+        with self._lock:
+            return {
+                "logs": self._logs.entries,
+                "step_logs": self._step_logs.entries,
+                "states": len(self._states),
+                "progress": self._progress.entries,
+                "kept": self._kept.entries,
+                "unconfirmed": len(self._unconfirmed),
+            }
+
+    def dropped(self) -> dict[str, int]:
+        """Entries that were queued and never sent, by kind, since the start."""
+        with self._lock:
+            return {
+                "logs": self._logs.dropped,
+                "step_logs": self._step_logs.dropped,
+                "progress": self._progress.dropped,
+                "kept": self._kept.dropped,
+            }
+
+    def _item(self, event: Event, *, kept: bool = False, lines: list[str] | None = None) -> Item:
+        order, at = next(self._orders), now_iso()
+        if lines is None:
+            return Item(order, at, event, kept)
+        return Item(order, at, event, kept, entries=len(lines), characters=sum(map(len, lines)))
+
+    def _put_log(self, event: LogLines) -> None:
+        surplus = max(0, len(event.lines) - PASSING_LIMIT)
+        lines = [line[:LINE_CHARACTERS] for line in event.lines[surplus:]]
+        kept_part = replace(event, first_seq=event.first_seq + surplus, lines=lines)
+        self._logs.dropped += surplus
+        self._logs.put(self._item(kept_part, lines=lines))
+
+    def _put_step_log(self, event: StepLogLines) -> None:
+        """Lines pass, but the entry that ends a step's log is kept."""
+        lines = [_cut(entry) for entry in event.entries if not entry.get("completed")]
+        ends = [entry for entry in event.entries if entry.get("completed")]
+        if lines and self._listening:
+            surplus = max(0, len(lines) - PASSING_LIMIT)
+            self._step_logs.dropped += surplus
+            texts = [entry.get("line", "") for entry in lines[surplus:]]
+            self._step_logs.put(self._item(StepLogLines(lines[surplus:]), lines=texts))
+        if ends:
+            self._kept.put(self._item(StepLogLines(ends), kept=True))
+
+
+def _cut(entry: Json) -> Json:
+    line = entry.get("line", "")
+    return entry if len(line) <= LINE_CHARACTERS else {**entry, "line": line[:LINE_CHARACTERS]}
+
+
+def _is_list_of_instances(item: Item) -> bool:
+    """Later lists, and the one sent after each acknowledgement, say all that an old one did."""
+    return isinstance(item.event, InstancesChanged)
