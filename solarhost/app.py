@@ -23,7 +23,7 @@ def create_app(host: Host) -> Flask:
     api = openapi.register(app)
     for blueprint in (
         system.blueprint(host),
-        instances.blueprint(host.instances, host.logs),
+        instances.blueprint(host.instances, host.logs, host.places),
         resources.blueprint(host.resources),
     ):
         api.register_blueprint(blueprint)

@@ -11,6 +11,7 @@ from solarhost.events import Event
 from solarhost.instances.service import Instances
 from solarhost.logs.book import LogBook
 from solarhost.modelstore.store import ModelStore
+from solarhost.places import Places
 from solarhost.problems import Problems
 from solarhost.resources.service import Resources
 from solarhost.settings import Settings
@@ -32,6 +33,7 @@ class Host:
     def __init__(self, settings: Settings):
         self.settings = settings
         self.problems = Problems()
+        self.places = Places(settings.threads)
         publish = _to_nobody
         self.logs = LogBook(
             folder=settings.log_dir,

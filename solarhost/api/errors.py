@@ -29,7 +29,11 @@ def register(app: Flask) -> None:
 
 def answer(error: SolarHostError) -> tuple[Response, int]:
     """The answer for an error of this program; a class may bring a status and a body of its own."""
-    return jsonify(body_of(error)), status_of(error)
+    response = jsonify(body_of(error))
+    retry_after_s: int | None = getattr(error, "retry_after_s", None)
+    if retry_after_s is not None:
+        response.headers["Retry-After"] = str(retry_after_s)
+    return response, status_of(error)
 
 
 def status_of(error: SolarHostError) -> int:

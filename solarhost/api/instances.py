@@ -11,10 +11,12 @@ from solarhost.errors import NotFound, SolarHostError
 from solarhost.instances.record import NewInstance
 from solarhost.instances.service import Instances
 from solarhost.logs.book import LogBook
+from solarhost.places import Places
 
 UNKNOWN = {"schema": schemas.Detail, "description": "There is no such instance."}
 INVALID = {"schema": schemas.Invalid, "description": "A field is missing, of the wrong type or out of range."}
 NOT_SETTLED = {"schema": schemas.Detail, "description": "It is neither stopped nor failed."}
+NO_PLACE = {"schema": schemas.Detail, "description": "Too many calls wait already; see `Retry-After`."}
 START_FAILED = {
     "schema": schemas.StartFailure,
     "description": "It did not become ready; the tail of its log says why.",
@@ -26,7 +28,7 @@ class BadTime(SolarHostError):
     status = 400
 
 
-def blueprint(instances: Instances, logs: LogBook) -> Blueprint:
+def blueprint(instances: Instances, logs: LogBook, places: Places) -> Blueprint:
     blp = Blueprint("instances", __name__, description="Model servers: create, start, watch, stop.")
 
     @blp.route("/instances", methods=["GET"])
@@ -77,27 +79,33 @@ def blueprint(instances: Instances, logs: LogBook) -> Blueprint:
     @blp.alt_response(200, **ANSWER, success=True)
     @blp.alt_response(404, **UNKNOWN)
     @blp.alt_response(500, **START_FAILED)
+    @blp.alt_response(503, **NO_PLACE)
     def start(instance_id: str) -> Response:
         """Start it, and answer once it is ready or has failed"""
-        instances.find(instance_id).start()
+        with places.hold():
+            instances.find(instance_id).start()
         return _done(instances.get(instance_id), "started")
 
     @blp.route("/instances/<instance_id>/stop", methods=["POST"])
     @blp.alt_response(200, **ANSWER, success=True)
     @blp.alt_response(404, **UNKNOWN)
     @blp.alt_response(500, schema=schemas.Detail, description="A process survived SIGKILL.")
+    @blp.alt_response(503, **NO_PLACE)
     def stop(instance_id: str) -> Response:
         """Stop it, and answer once none of its processes is alive"""
-        instances.find(instance_id).stop()
+        with places.hold():
+            instances.find(instance_id).stop()
         return _done(instances.get(instance_id), "stopped")
 
     @blp.route("/instances/<instance_id>/restart", methods=["POST"])
     @blp.alt_response(200, **ANSWER, success=True)
     @blp.alt_response(404, **UNKNOWN)
     @blp.alt_response(500, **START_FAILED)
+    @blp.alt_response(503, **NO_PLACE)
     def restart(instance_id: str) -> Response:
         """Stop it if it runs, then start it"""
-        instances.find(instance_id).restart()
+        with places.hold():
+            instances.find(instance_id).restart()
         return _done(instances.get(instance_id), "restarted")
 
     @blp.route("/instances/<instance_id>/state", methods=["GET"])
