@@ -5,6 +5,7 @@ from werkzeug.exceptions import UnsupportedMediaType
 
 from solarhost.api import auth, errors, instances, openapi, resources, system
 from solarhost.host import Host
+from solarhost.rest import InProcessRest
 
 MAX_BODY_BYTES = 16 << 20
 
@@ -27,6 +28,7 @@ def create_app(host: Host) -> Flask:
         resources.blueprint(host.resources),
     ):
         api.register_blueprint(blueprint)
+    host.connect_rest(InProcessRest(app, host.settings.accepted_keys[0]))
     return app
 
 

@@ -1,13 +1,17 @@
 """The host: the one place that knows all parts."""
 
 import logging
+import socket
 import time
+from collections.abc import Callable
 from typing import Any
 
 from solarhost import __version__
 from solarhost.backends.llamacpp import LlamaCpp
 from solarhost.backends.registry import Backends
-from solarhost.events import Event
+from solarhost.control import payloads
+from solarhost.control.link import ControlLink
+from solarhost.errors import Unavailable
 from solarhost.instances.service import Instances
 from solarhost.logs.book import LogBook
 from solarhost.modelstore.store import ModelStore
@@ -19,6 +23,7 @@ from solarhost.threads import PeriodicThread
 
 logger = logging.getLogger(__name__)
 
+Rest = Callable[[str, str, dict[str, Any] | None], tuple[int, object]]
 FAILING_AFTER = 3  # a loop that failed so often in a row is a problem
 
 
@@ -33,8 +38,16 @@ class Host:
     def __init__(self, settings: Settings):
         self.settings = settings
         self.problems = Problems()
+        self._rest: Rest | None = None
         self.places = Places(settings.threads)
-        publish = _to_nobody
+        self.link = ControlLink(
+            settings,
+            registration=self._registration,
+            instances=lambda: self.instances.flat(),
+            health=self._health_report,
+            dispatch=self._dispatch,
+        )
+        publish = self.link.publish
         self.logs = LogBook(
             folder=settings.log_dir,
             buffer_size=settings.log_buffer_size,
@@ -60,10 +73,15 @@ class Host:
             problems=self.problems,
         )
 
+    def connect_rest(self, rest: Rest) -> None:
+        """Give commands over the control link the REST calls that they name."""
+        self._rest = rest
+
     def start(self) -> None:
         """Start every part; living children of an earlier agent are adopted before this returns."""
         self.resources.start()
         self.instances.start()
+        self.link.start()
 
     def close(self, deadline: float, *, detach: bool = False) -> None:
         """End every part by one `time.monotonic()` deadline; the link last, so that it tells of it.
@@ -73,6 +91,7 @@ class Host:
         """
         started = time.monotonic()
         self.instances.close(deadline, detach=detach)
+        self.link.close(deadline)
         self.resources.close(deadline)
         self.logs.close(deadline)
         logger.info("stopped after %.1f s", time.monotonic() - started)
@@ -94,9 +113,37 @@ class Host:
             "version": __version__,
             "disk": self.resources.disk(),
             "memory": self.resources.health_memory(),
+            "control": self.link.status(),
         }
         return report | {"problems": problems} if problems else report
 
+    def _dispatch(self, method: str, path: str, body: dict[str, Any] | None) -> tuple[int, object]:
+        if self._rest is None:
+            raise Unavailable("the agent is still starting")
+        return self._rest(method, path, body)
 
-def _to_nobody(_: Event) -> None:
-    """There is no control link yet."""
+    def _registration(self) -> dict[str, Any]:
+        """What solar-control gets when it knows this host."""
+        return payloads.registration(
+            self.settings.host_name or socket.gethostname(),
+            self.instances.flat(),
+            self.resources.gpu_type,
+            self.backends.types,
+            __version__,
+        )
+
+    def _health_report(self) -> dict[str, Any]:
+        """The `data` of `host_health`."""
+        try:
+            memory: dict[str, Any] | None = self.resources.memory()
+        except Unavailable:
+            memory = None
+        return payloads.health_data(
+            self.instances.flat(),
+            self.resources.gpu_type,
+            self.backends.types,
+            __version__,
+            memory=memory,
+            disk=self.resources.disk(),
+            resources=self.resources.snapshot(),
+        )

@@ -45,4 +45,13 @@ def blueprint(host: Host) -> Blueprint:
         """Memory in use"""
         return jsonify(host.resources.memory())
 
+    @blp.route("/reconnect", methods=["POST"])
+    @blp.alt_response(
+        200, schema=schemas.Reconnect, description="The link is up, or being made now.", success=True
+    )
+    @blp.alt_response(503, schema=schemas.Detail, description="No solar-control is configured.")
+    def reconnect() -> Response:
+        """Connect to solar-control now"""
+        return jsonify({"status": host.link.reconnect()})
+
     return blp
