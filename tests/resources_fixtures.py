@@ -21,10 +21,11 @@ def make_resources(jobs, tmp_path):
     """Resources with these devices, started; closed at the end of the test."""
     made = []
 
-    def make(gpus, **settings):
-        resources = Resources(
-            Settings(gpu_telemetry_override=gpus, models_dir=tmp_path, **settings), Problems(), jobs.get
+    def make(gpus, vram_release_timeout_s=0.0):
+        settings = Settings(
+            gpu_telemetry_override=gpus, models_dir=tmp_path, vram_release_timeout_s=vram_release_timeout_s
         )
+        resources = Resources(settings, Problems(), jobs.get)
         made.append(resources)
         resources.start()
         return resources

@@ -4,9 +4,9 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
-from math import inf
 from threading import Event, Lock
 
+from solarhost.resources import processes
 from solarhost.resources.accounts import Accounts
 from solarhost.resources.allocation import Need, allocate
 from solarhost.resources.errors import (
@@ -50,7 +50,7 @@ class InstanceCharges:
         self._on_change = on_change
         self._release_timeout_s = release_timeout_s
         self._lock = Lock()  # guards _released_at
-        self._released_at = -inf
+        self._released_at = time.monotonic()  # what ended with an earlier agent still gives back, too
 
     def admit(
         self,
@@ -95,8 +95,12 @@ class InstanceCharges:
     def adopt(
         self, instance_id: str, pid: int, gpu_ids: Sequence[int | str] | None, vram_gb: float | None
     ) -> None:
-        """Charge an instance that runs already; nothing is checked, since it has what it has."""
-        need = Need(vram=round((vram_gb or 0) * GIB), gpu_ids=list(gpu_ids) if gpu_ids else None)
+        """Charge an instance that runs already; nothing is checked, since it has what it has.
+
+        Where `gpu_ids` names no device, the one that was chosen at its start is in its environment.
+        """
+        devices = list(gpu_ids or []) or processes.visible_gpus(pid)
+        need = Need(vram=round((vram_gb or 0) * GIB), gpu_ids=devices)
         readings = self._telemetry.readings()
         draft = Charge(id=instance_id, vram=need.vram, claim=Claim(), pid=pid)
         self._ledger.charge(draft, lambda _: _unchecked(need, readings))

@@ -36,6 +36,19 @@ def name(pid: int) -> str | None:
         return None
 
 
+def visible_gpus(pid: int) -> list[int | str]:
+    """What `CUDA_VISIBLE_DEVICES` of a running process names, none when it is unset or out of sight."""
+    try:
+        environment = (PROC / str(pid) / "environ").read_bytes().split(b"\0")
+    except OSError:
+        return []
+    for variable in environment:
+        key, _, value = variable.decode(errors="replace").partition("=")
+        if key == "CUDA_VISIBLE_DEVICES":
+            return [int(name) if name.isdecimal() else name for name in value.split(",") if name]
+    return []
+
+
 def tree_ram(pids: Collection[int]) -> int | None:
     """RAM of these processes and their descendants without shared file pages, None when all are gone.
 

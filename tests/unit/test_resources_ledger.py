@@ -2,7 +2,7 @@
 
 import time
 from datetime import timedelta
-from threading import Event
+from threading import Event, Timer
 
 import pytest
 
@@ -181,7 +181,6 @@ def test_a_start_that_does_not_fit_says_what_is_free_and_promised(two_gpus):
 def test_a_start_waits_for_a_charge_that_is_given_back_soon(make_resources):
     resources = make_resources(TWO_GPUS, vram_release_timeout_s=20)
     resources.charges.admit("old", [1], 20.0, Event())
-    resources.charges.release("something else")
     waiting = Event()
 
     class Releases(Event):
@@ -195,13 +194,13 @@ def test_a_start_waits_for_a_charge_that_is_given_back_soon(make_resources):
     assert waiting.is_set()
 
 
-def test_a_stop_ends_the_wait_of_a_start(two_gpus):
-    two_gpus.charges.admit("old", [1], 20.0, Event())
-    two_gpus.charges.release("something else")
+def test_a_stop_ends_the_wait_of_a_start(make_resources):
+    resources = make_resources(TWO_GPUS, vram_release_timeout_s=600)
+    resources.charges.admit("old", [1], 20.0, Event())
     cancelled = Event()
-    cancelled.set()
+    Timer(0.1, cancelled.set).start()
     with pytest.raises(StartCancelled):
-        two_gpus.charges.admit("new", [1], 20.0, cancelled)
+        resources.charges.admit("new", [1], 20.0, cancelled)
 
 
 def test_an_adopted_instance_is_charged_without_a_check(two_gpus):
