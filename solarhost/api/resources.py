@@ -8,6 +8,7 @@ from flask import Response, jsonify
 from flask_smorest import Blueprint
 from marshmallow import EXCLUDE, Schema, ValidationError, fields, validate, validates_schema
 
+from solarhost.api import schemas
 from solarhost.resources.allocation import Need
 from solarhost.resources.readings import GIB
 from solarhost.resources.service import Ask, Resources
@@ -16,12 +17,6 @@ from solarhost.times import now
 MAX_GB = 1_000_000
 MAX_TTL_S = 10 * 365 * 86400
 WORKLOADS = ("training", "inference", "other")
-
-
-def _device_id(value: object) -> None:
-    """The index of a GPU, or the UUID of a GPU or MIG instance."""
-    if isinstance(value, bool) or not isinstance(value, int | str) or not 0 < len(str(value)) <= 100:
-        raise ValidationError("Neither the index nor the UUID of a GPU.")
 
 
 class ReservationRequest(Schema):
@@ -40,7 +35,7 @@ class ReservationRequest(Schema):
     disk_gb = fields.Float(load_default=0.0, allow_none=True, validate=validate.Range(0, MAX_GB))
     gpu_count = fields.Int(load_default=1, strict=True, validate=validate.Range(1, 1024))
     gpu_ids = fields.List(
-        fields.Raw(validate=_device_id),
+        schemas.GpuId(),
         load_default=None,
         allow_none=True,
         validate=validate.Length(1, 1024),
@@ -134,11 +129,7 @@ class Snapshot(Schema):
     telemetry = fields.Nested(Telemetry)
 
 
-class Refusal(Schema):
-    detail = fields.Str()
-
-
-class Exceeded(Refusal):
+class Exceeded(schemas.Detail):
     error = fields.Str(metadata={"description": "`capacity_exceeded`"})
     dimension = fields.Str(validate=validate.OneOf(("vram", "ram", "disk")))
     requested_gb = fields.Float()
@@ -146,7 +137,7 @@ class Exceeded(Refusal):
     device_index = fields.Raw(metadata={"description": "The GPU that is short, where one is."})
 
 
-class Unknowable(Refusal):
+class Unknowable(schemas.Detail):
     error = fields.Str(metadata={"description": "`telemetry_unavailable`"})
     dimension = fields.Str()
 
@@ -169,7 +160,7 @@ def blueprint(service: Resources) -> Blueprint:
     @blp.arguments(ReservationRequest)
     @blp.alt_response(201, schema=Reservation, description="It is promised.", success=True)
     @blp.alt_response(409, schema=Exceeded, description="It does not fit; nothing is promised.")
-    @blp.alt_response(422, schema=Refusal, description="A field is missing or out of range.")
+    @blp.alt_response(422, schema=schemas.Invalid, description="A field is missing or out of range.")
     @blp.alt_response(503, schema=Unknowable, description="What is free can't be known now.")
     def create_reservation(body: dict[str, Any]) -> tuple[Response, int]:
         """Promise GPU memory, RAM and disk to a job"""
@@ -177,8 +168,8 @@ def blueprint(service: Resources) -> Blueprint:
 
     @blp.route("/resources/reservations/<reservation_id>", methods=["DELETE"])
     @blp.alt_response(200, schema=Released, description="It is given back.", success=True)
-    @blp.alt_response(404, schema=Refusal, description="There is no such reservation.")
-    @blp.alt_response(409, schema=Refusal, description="Its job is running.")
+    @blp.alt_response(404, schema=schemas.Detail, description="There is no such reservation.")
+    @blp.alt_response(409, schema=schemas.Detail, description="Its job is running.")
     def release_reservation(reservation_id: str) -> Response:
         """Give a reservation back"""
         service.release(reservation_id)

@@ -8,7 +8,7 @@ from threading import Lock
 from solarhost.errors import Conflict, NotFound
 from solarhost.resources.readings import Gpu
 
-MAX_RESERVATIONS = 10_000
+MAX_RESERVATIONS = 1000  # each costs time in every snapshot
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,17 +25,16 @@ class Sample(Generic[T]):
 
 
 class Sampler(Thread, Generic[T]):
-    """Calls `read` every `interval_s`, keeps the newest result, and calls `on_sample` after each.
+    """Calls `read` every `interval_s` and keeps the newest result.
 
     A hung `read` holds this thread only: `latest` then grows old. Ends after `stop`, as soon as
     `read` returns.
     """
 
-    def __init__(self, name: str, interval_s: float, read: Callable[[], T], on_sample: Callable[[], None]):
+    def __init__(self, name: str, interval_s: float, read: Callable[[], T]):
         super().__init__(name=name, daemon=True)
         self._interval_s = interval_s
         self._read = read
-        self._on_sample = on_sample
         self._changed = Condition()  # guards the fields below
         self._latest: Sample[T] | None = None
         self._wanted = 0.0  # somebody waits for a reading begun at this moment or later
@@ -66,12 +65,12 @@ class Sampler(Thread, Generic[T]):
             begun = time.monotonic()
             try:
                 value = self._read()
-                with self._changed:
-                    self._latest = Sample(value, begun)
-                    self._changed.notify_all()
-                self._on_sample()
             except Exception:  # a loop outlives its failures; the reading's age tells
                 logger.exception("%s failed, tried again in %.1f s", self.name, self._interval_s)
+                continue
+            with self._changed:
+                self._latest = Sample(value, begun)
+                self._changed.notify_all()
 
     def stop(self) -> None:
         """Ask it to end; whoever started it joins it."""

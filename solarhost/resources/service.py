@@ -23,9 +23,12 @@ from solarhost.resources.nvml import NvmlGpus
 from solarhost.resources.override import OverrideGpus
 from solarhost.resources.telemetry import GpuSource, Telemetry, Workload
 from solarhost.settings import Settings
+from solarhost.threads import PeriodicThread, join_by
 from solarhost.times import now
 
 logger = logging.getLogger(__name__)
+
+PUBLISH_INTERVAL_S = 1.0  # beside the reading's own second: what is shown is at most two seconds old
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,8 +46,8 @@ class Resources:
     """Telemetry, reservations and the charges of instances. Safe from any thread.
 
     `jobs` tells of a job by its id, None when there is none; it must not call back into this.
-    The snapshot is made once for each reading and each change; `snapshot` and `snapshot_bytes` only
-    hand it out, so they never wait.
+    The snapshot is made once a second and at each change; `snapshot` and `snapshot_bytes` only hand it
+    out, so they never wait.
     """
 
     def __init__(self, settings: Settings, problems: Problems, jobs: Callable[[str], JobView | None]):
@@ -54,23 +57,26 @@ class Resources:
         self._jobs = jobs
         self._default_ttl = timedelta(seconds=settings.default_reservation_ttl_seconds)
         self._ledger = Ledger()
-        self._telemetry = Telemetry(gpus, settings.models_dir, self._workloads, self._publish)
+        self._telemetry = Telemetry(gpus, settings.models_dir, self._workloads)
         self.charges = InstanceCharges(
             self._ledger, self._telemetry, self._running, self._publish, settings.vram_release_timeout_s
         )
         self._publishing = Lock()  # guards the order in which snapshots replace each other
         self._accounts = Accounts(self._telemetry.readings(), [], {})
         self._snapshot = b"{}"
-        self._started = False  # before, a missing reading is no problem
+        self.loop = PeriodicThread("loop-resources", PUBLISH_INTERVAL_S, self._publish)
 
     def start(self) -> None:
         """Start reading. Returns with the first readings, or without them when a driver hangs."""
         self._telemetry.start()
-        self._started = True
         self._publish()
+        self.loop.start()
 
     def close(self, deadline: float) -> None:
         """Stop reading; what is promised stays known."""
+        if self.loop.ident:
+            self.loop.stop()
+            join_by([self.loop], deadline)
         self._telemetry.close(deadline)
 
     # Reservations
@@ -195,8 +201,7 @@ class Resources:
         with self._publishing:
             self._accounts = Accounts(self._telemetry.readings(), self._ledger.entries(), running)
             self._snapshot = json.dumps(render.snapshot(self._accounts), separators=(",", ":")).encode()
-        if self._started:
-            self._report_problems()
+        self._report_problems()
 
     def _running(self) -> Running:
         """The processes of all entries that run, by entry."""

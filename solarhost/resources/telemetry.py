@@ -43,22 +43,16 @@ class Workload:
 class Telemetry:
     """The newest readings of GPUs, RAM and disk, at most about a second old unless a source hangs.
 
-    `workloads` says whose use to measure; `on_reading` is called after each reading, by its thread.
+    `workloads` says whose use to measure.
     """
 
-    def __init__(
-        self,
-        gpus: GpuSource,
-        disk_path: Path,
-        workloads: Callable[[], Sequence[Workload]],
-        on_reading: Callable[[], None],
-    ):
+    def __init__(self, gpus: GpuSource, disk_path: Path, workloads: Callable[[], Sequence[Workload]]):
         self._disk_path = disk_path
         self._workloads = workloads
-        self._gpu = Sampler("loop-gpu", READ_INTERVAL_S, gpus.read, on_reading)
-        self._ram = Sampler("loop-ram", READ_INTERVAL_S, self._read_ram, on_reading)
-        self._disk = Sampler("loop-disk", READ_INTERVAL_S, self._read_disk, on_reading)
-        self._walk = Sampler("loop-usage", WALK_INTERVAL_S, self._read_workspaces, on_reading)
+        self._gpu = Sampler("loop-gpu", READ_INTERVAL_S, gpus.read)
+        self._ram = Sampler("loop-ram", READ_INTERVAL_S, self._read_ram)
+        self._disk = Sampler("loop-disk", READ_INTERVAL_S, self._read_disk)
+        self._walk = Sampler("loop-usage", WALK_INTERVAL_S, self._read_workspaces)
         self._samplers = (self._gpu, self._ram, self._disk, self._walk)
 
     def start(self) -> None:

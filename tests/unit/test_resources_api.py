@@ -3,11 +3,11 @@
 import json
 
 import pytest
-from flask import Flask, jsonify
+from flask import Flask
 from flask_smorest import Api
 
+from solarhost.api import errors
 from solarhost.api.resources import blueprint
-from solarhost.errors import Conflict, SolarHostError
 from tests.resources_fakes import FakeJob
 
 pytest_plugins = ["tests.resources_fixtures"]
@@ -19,13 +19,8 @@ BODY = {"job_id": "job-1", "workload_type": "training", "vram_gb": 16.0, "ram_gb
 def client(two_gpus):
     app = Flask("resources")
     app.config |= {"API_TITLE": "t", "API_VERSION": "1", "OPENAPI_VERSION": "3.0.3"}
+    errors.register(app)
     Api(app).register_blueprint(blueprint(two_gpus))
-
-    @app.errorhandler(SolarHostError)
-    def answer(error):
-        body = error.body() if hasattr(error, "body") else {"detail": str(error)}
-        return jsonify(body), getattr(error, "status", 409 if isinstance(error, Conflict) else 404)
-
     return app.test_client()
 
 

@@ -45,27 +45,36 @@ def test_fifty_threads_can_not_oversell(two_gpus):
 
     def churn(seed):
         chance = random.Random(seed)
+        held = []
         try:
             for _ in range(20):
-                size = chance.randint(1, 48) * GIB // 4  # exact in the snapshot's two decimals
-                gpu_ids = chance.choice([None, None, [0], [1]])
-                need = Need(vram=size, ram=1024, disk=1024, gpu_ids=gpu_ids)
-                try:
-                    made = two_gpus.reserve(Ask(job_id=f"job-{seed}", need=need))
-                except CapacityExceeded as error:
-                    refused.append(error)
-                    continue
-                (device,) = made["gpu_ids"]
-                with lock:
-                    granted[device] += size
-                    most[device] = max(most[device], granted[device])
-                    assert granted[device] <= FREE[device]
+                if held and chance.random() < 0.4:
+                    give_back(*held.pop())
+                else:
+                    held += grant(chance.randint(1, 48) * GIB // 4, chance.choice([None, None, [0], [1]]))
                 assert_not_oversold(two_gpus.snapshot())
-                with lock:
-                    granted[device] -= size
-                two_gpus.release(made["id"])
+            while held:
+                give_back(*held.pop())
         except Exception as error:  # noqa: BLE001 - a thread's failure is the test's
             failures.append(error)
+
+    def grant(size, gpu_ids):
+        need = Need(vram=size, ram=1024, disk=1024, gpu_ids=gpu_ids)
+        try:
+            made = two_gpus.reserve(Ask(job_id="job", need=need))
+        except CapacityExceeded as error:
+            refused.append(error)
+            return []
+        (device,) = made["gpu_ids"]
+        with lock:
+            granted[device] += size
+            most[device] = max(most[device], granted[device])
+        return [(made["id"], device, size)]
+
+    def give_back(reservation_id, device, size):
+        with lock:  # before the release, so that the count is never above what is really promised
+            granted[device] -= size
+        two_gpus.release(reservation_id)
 
     threads = [Thread(target=churn, args=(seed,)) for seed in range(50)]
     for thread in threads:
@@ -74,9 +83,9 @@ def test_fifty_threads_can_not_oversell(two_gpus):
         thread.join(60)
     assert failures == []
     assert all(not thread.is_alive() for thread in threads)
-    assert refused, "it was never full, so nothing was tested"
-    assert min(most.values()) > 8 * GIB
     assert {error.dimension for error in refused} == {"vram"}
+    for device, size in most.items():
+        assert FREE[device] // 2 < size <= FREE[device]
     assert two_gpus.snapshot()["vram"]["reserved_headroom_gb"] == 0
     assert two_gpus.snapshot()["reservations"] == []
 
@@ -200,5 +209,5 @@ def test_two_thousand_random_stories_end_with_nothing_promised(make_resources, j
     resources = make_resources(TWO_GPUS)
     for seed in range(2000):
         story = Story(seed, make_resources, jobs, resources)
-        story.run(length=seed % 12 + 2)
+        story.run(length=seed % 8 + 2)
         resources = story.resources

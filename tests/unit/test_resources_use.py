@@ -48,7 +48,7 @@ def test_a_folder_is_as_big_as_its_files_and_links_are_not_followed(tmp_path):
 def test_the_use_of_workspaces_is_read_by_entry(tmp_path):
     (tmp_path / "file").write_bytes(os.urandom(2 * MIB))
     workload = Workload("res-1", frozenset(), in_container=True, workspace=tmp_path)
-    telemetry = Telemetry(OverrideGpus([]), tmp_path / "not yet made", lambda: [workload], lambda: None)
+    telemetry = Telemetry(OverrideGpus([]), tmp_path / "not yet made", lambda: [workload])
     telemetry.start()
     try:
         deadline = time.monotonic() + 10
@@ -129,7 +129,7 @@ def test_a_container_whose_cgroup_is_out_of_sight_is_measured_by_its_processes(m
 
 def test_a_reading_that_fails_leaves_the_last_one_to_grow_old(caplog):
     readings = iter([GpuReading()])
-    sampler = Sampler("loop-test", 0.01, lambda: next(readings), lambda: None)
+    sampler = Sampler("loop-test", 0.01, lambda: next(readings))
     sampler.start()
     assert sampler.wait_for_sample(5)
     assert not sampler.fresh(0.1)
