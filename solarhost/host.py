@@ -100,13 +100,17 @@ class Host:
     def loops(self) -> list[PeriodicThread]:
         return self.instances.loops
 
-    def health(self) -> dict[str, Any]:
-        """The body of `GET /health`."""
-        problems = self.problems.current() + [
+    def open_problems(self) -> list[str]:
+        """What is wrong right now, one sentence each."""
+        return self.problems.current() + [
             f"{loop.name} failed {loop.consecutive_errors} times in a row; the agent's log says why"
             for loop in self.loops
             if loop.consecutive_errors >= FAILING_AFTER
         ]
+
+    def health(self) -> dict[str, Any]:
+        """The body of `GET /health`."""
+        problems = self.open_problems()
         report: dict[str, Any] = {
             "status": "degraded" if problems else "healthy",
             "service": "solar-host",

@@ -66,7 +66,8 @@ class ThreadGroup:
 
 
 def join_by(threads: Sequence[Thread], deadline: float) -> list[Thread]:
-    """Join all by one `time.monotonic()` deadline; return those still alive."""
+    """Join all that were started by one `time.monotonic()` deadline; return those still alive."""
     for thread in threads:
-        thread.join(max(0.0, deadline - time.monotonic()))
+        if thread.ident is not None:
+            thread.join(max(0.0, deadline - time.monotonic()))
     return [thread for thread in threads if thread.is_alive()]

@@ -3,7 +3,7 @@
 from flask import Response, jsonify
 from flask_smorest import Blueprint
 
-from solarhost import __version__
+from solarhost import __version__, metrics
 from solarhost.api import schemas
 from solarhost.host import Host
 
@@ -53,5 +53,19 @@ def blueprint(host: Host) -> Blueprint:
     def reconnect() -> Response:
         """Connect to solar-control now"""
         return jsonify({"status": host.link.reconnect()})
+
+    made = metrics.registry(host)
+
+    @blp.route("/metrics", methods=["GET"])
+    @blp.alt_response(
+        200,
+        schema={"type": "string"},
+        content_type="text/plain",
+        description="For Prometheus: instances, tokens, logs, resources, the link, threads.",
+        success=True,
+    )
+    def read_metrics() -> Response:
+        """Metrics for Prometheus"""
+        return Response(metrics.render(made), content_type=metrics.CONTENT_TYPE)
 
     return blp

@@ -11,7 +11,7 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
-from solarhost.backends.base import Generation
+from solarhost.backends.base import Generation, Usage
 from solarhost.backends.registry import Backends
 from solarhost.errors import NotFound, SolarHostError
 from solarhost.events import InstancesChanged, Publish
@@ -220,6 +220,12 @@ class Instances:
             **(usage.as_json() if usage else supervisor.backend.usage("").as_json()),
             "timestamp": at.isoformat() if at else now_iso(),
         }
+
+    def usage_or_none(self, instance_id: str) -> Usage | None:
+        """The last reading of a living server; None while there is none."""
+        supervisor = self._supervisors.get(instance_id)
+        run = supervisor.run if supervisor else None
+        return run.usage[1] if run and run.usage and not run.exited else None
 
     def counts(self) -> dict[Status, int]:
         """How many instances there are in each status."""

@@ -1,0 +1,64 @@
+"""Metrics for Prometheus, read back with its own parser."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from flask.testing import FlaskClient
+from prometheus_client.parser import text_string_to_metric_families
+
+from solarhost.app import create_app
+from solarhost.host import Host
+from solarhost.settings import Settings
+
+
+@pytest.fixture
+def client(tmp_path: Path) -> Iterator[FlaskClient]:
+    settings = Settings(
+        api_key="k",
+        config_file=tmp_path / "c.json",
+        log_dir=tmp_path / "l",
+        models_dir=tmp_path,
+        jobs_dir=tmp_path,
+    )
+    host = Host(settings)
+    host.resources.start()
+    client = create_app(host).test_client()
+    client.environ_base["HTTP_X_API_KEY"] = "k"
+    yield client
+    host.close(0)
+
+
+def samples(client: FlaskClient) -> dict[tuple[str, ...], float]:
+    answer = client.get("/metrics")
+    assert answer.content_type.startswith("text/plain")
+    return {
+        (sample.name, *sorted(sample.labels.values())): sample.value
+        for family in text_string_to_metric_families(answer.text)
+        for sample in family.samples
+    }
+
+
+def test_instances_are_counted_by_status_and_named(client: FlaskClient) -> None:
+    config = {"backend_type": "llamacpp", "alias": 'a "quoted" one', "model": "/m.gguf"}
+    made = client.post("/instances", json={"config": config}).get_json()["instance"]
+    values = samples(client)
+    assert values["solarhost_instances", "stopped"] == 1
+    assert values["solarhost_instances", "running"] == 0
+    assert values["solarhost_instance_starts_total", *sorted([made["id"], 'a "quoted" one'])] == 0
+
+
+def test_resources_link_and_threads_are_there(client: FlaskClient) -> None:
+    values = samples(client)
+    assert values["solarhost_memory_total_bytes", "ram"] > 0
+    assert values["solarhost_memory_available_bytes", "disk"] > 0
+    assert values["solarhost_control_link_up",] == 0
+    assert values["solarhost_threads",] >= 1
+    assert values["solarhost_loop_errors_total", "loop-metrics"] == 0
+
+
+def test_every_metric_explains_itself(client: FlaskClient) -> None:
+    text = client.get("/metrics").text
+    families = list(text_string_to_metric_families(text))
+    assert len(families) > 10
+    assert all(family.documentation for family in families)
