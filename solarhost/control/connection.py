@@ -13,7 +13,8 @@ from contextlib import suppress
 from typing import Any
 
 import socketio
-from websocket import WebSocketBadStatusException
+from engineio.exceptions import EngineIOError
+from websocket import WebSocketBadStatusException, WebSocketException
 
 from solarhost.control.livesocket import LiveSocket
 from solarhost.errors import Unavailable
@@ -109,7 +110,7 @@ class Connection:
         except socketio.exceptions.ConnectionError as error:
             raise _explained(error) from error
         except (ValueError, KeyError, TypeError) as error:  # how the library takes a strange greeting
-            raise LinkDown(f"what answers there is no Socket.IO server ({error!r})") from error
+            raise _no_socketio(error) from error
 
     @property
     def joined(self) -> bool:
@@ -210,4 +211,10 @@ def _explained(error: BaseException) -> LinkDown:
     if isinstance(cause, WebSocketBadStatusException):
         kind = Unauthorized if cause.status_code in (401, 403) else LinkDown
         return kind(f"it answers HTTP {cause.status_code}")
-    return LinkDown(str(cause) or type(cause).__name__)
+    if isinstance(cause, OSError | WebSocketException | EngineIOError):
+        return LinkDown(str(cause) or type(cause).__name__)
+    return _no_socketio(cause)
+
+
+def _no_socketio(error: BaseException) -> LinkDown:
+    return LinkDown(f"what answers there is no Socket.IO server ({error!r})")

@@ -185,15 +185,11 @@ class ControlLink:
             self._record,
             self._reports,
             self._settings,
+            self._joined,
         )
-        joined = False
         while self._closing is None:
             session.step(TICK_S)
             self._drops.tick()
-            if connection.joined and not joined:
-                joined = True
-                self._record.connected()
-                self._backoff.reset()
         give_up_at = min(self._closing, time.monotonic() + FAREWELL_S)
         while (
             self._record.state is LinkState.REGISTERED
@@ -201,6 +197,10 @@ class ControlLink:
             and time.monotonic() < give_up_at
         ):
             session.step(TICK_S)
+
+    def _joined(self) -> None:
+        self._record.connected()
+        self._backoff.reset()
 
     def _is_down(self, error: LinkDown) -> None:
         state = LinkState.CONNECTING

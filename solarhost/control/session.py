@@ -21,7 +21,7 @@ logger = logging.getLogger(__name__)
 WELCOME_S = 30.0  # for control to say whether it knows the host
 ACKNOWLEDGE_S = 10.0  # an event is taken as delivered when control lives this long without acknowledging it
 
-EVENTS = ("registration_ack", "pending", "rejected", "connect_error", "disconnect")
+EVENTS = ("connect", "registration_ack", "pending", "rejected", "connect_error", "disconnect")
 URGENT = frozenset({"registration_ack", "heard", "close"})  # something can be done before the next tick
 
 
@@ -38,6 +38,7 @@ class Session:
 
     Args:
         attempt: the number under which news about this connection come.
+        on_joined: called when control has let the host in.
     """
 
     def __init__(
@@ -49,6 +50,7 @@ class Session:
         record: LinkRecord,
         reports: Reports,
         settings: Settings,
+        on_joined: Callable[[], None],
     ):
         self._connection = connection
         self._attempt = attempt
@@ -56,6 +58,7 @@ class Session:
         self._outbox = outbox
         self._record = record
         self._reports = reports
+        self._on_joined = on_joined
         self._silence_s = settings.ws_silence_timeout
         self._health_interval_s = settings.health_interval_s
         self._began_at = self._pinged_at = self._health_due = time.monotonic()
@@ -88,8 +91,11 @@ class Session:
 
     def _obey(self, news: News) -> None:
         match news.name:
+            case "connect":
+                self._on_joined()
             case "registration_ack":
                 self._welcomed = self._unintroduced = True
+                self._outbox.listen()
                 host_id = news.fields.get("host_id")
                 if self._record.move(LinkState.REGISTERED, host_id=host_id):
                     logger.info("control: registered as %s (%s)", news.fields.get("host_name"), host_id)
@@ -124,7 +130,6 @@ class Session:
         update = payloads.instances_update(self._reports.instances(), now_iso())
         self._connection.emit("instances_update", update)
         self._send_health()
-        self._outbox.listen()
 
     def _send_health(self) -> None:
         self._health_due = time.monotonic() + self._health_interval_s

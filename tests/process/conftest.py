@@ -1,0 +1,5 @@
+"""Fixtures of several modules here that are not for everyone."""
+
+from tests.control_fixtures import control_server, make_control, make_host
+
+__all__ = ["control_server", "make_control", "make_host"]
