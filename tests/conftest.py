@@ -1,6 +1,7 @@
 """What tests share: the real servers and models, and a running agent."""
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -33,17 +34,8 @@ def port() -> int:
 @pytest.fixture
 def make_agent(tmp_path: Path, llama_server: Path) -> Iterator[AgentFactory]:
     """Makes agents, not started yet; keywords are settings. Each has to end without leaving anything."""
-    agents: list[Agent] = []
-
-    def make(**settings: str) -> Agent:
-        folder = tmp_path / f"agent-{len(agents)}"
-        folder.mkdir()
-        agents.append(Agent(folder, {"LLAMA_SERVER_PATH": str(llama_server), **settings}))
-        return agents[-1]
-
-    yield make
-    for agent in agents:
-        agent.end()
+    with _agents(tmp_path, llama_server) as make:
+        yield make
 
 
 @pytest.fixture
@@ -52,3 +44,27 @@ def agent(make_agent: AgentFactory) -> Agent:
     agent = make_agent()
     agent.start()
     return agent
+
+
+@pytest.fixture(scope="module")
+def shared_agent(tmp_path_factory: pytest.TempPathFactory, llama_server: Path) -> Iterator[Agent]:
+    """A running agent for all tests of a file, where they don't disturb each other."""
+    with _agents(tmp_path_factory.mktemp("shared"), llama_server) as make:
+        agent = make()
+        agent.start()
+        yield agent
+
+
+@contextmanager
+def _agents(folder: Path, llama_server: Path) -> Iterator[AgentFactory]:
+    agents: list[Agent] = []
+
+    def make(**settings: str) -> Agent:
+        place = folder / f"agent-{len(agents)}"
+        place.mkdir()
+        agents.append(Agent(place, {"LLAMA_SERVER_PATH": str(llama_server), **settings}))
+        return agents[-1]
+
+    yield make
+    for agent in agents:
+        agent.end()

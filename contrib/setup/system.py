@@ -12,6 +12,8 @@ PACKAGES = {
     "dockerd": "docker.io",
     "docker-registry": "docker-registry",
     "busybox": "busybox-static",
+    "curl": "curl",
+    "jq": "jq",
 }
 _SYSTEM_PATH = "/usr/local/sbin:/usr/sbin:/sbin"  # not on every user's PATH
 
