@@ -98,7 +98,7 @@ class Host:
 
     @property
     def loops(self) -> list[PeriodicThread]:
-        return self.instances.loops
+        return [*self.instances.loops, self.resources.loop]
 
     def open_problems(self) -> list[str]:
         """What is wrong right now, one sentence each."""

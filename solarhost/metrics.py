@@ -12,8 +12,8 @@ from prometheus_client.registry import Collector
 
 from solarhost import __version__
 from solarhost.host import Host
+from solarhost.resources.metrics import gauges
 
-GIB = 1024**3
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
@@ -41,7 +41,7 @@ class _HostCollector(Collector):
         yield _gauge("solarhost_info", "The running version.", {"version": __version__}, 1)
         yield from self._instances()
         yield from self._logs()
-        yield from self._resources()
+        yield from gauges(self._host.resources.snapshot())
         yield from self._link()
         yield from self._agent()
 
@@ -83,28 +83,6 @@ class _HostCollector(Collector):
         yield _counter("solarhost_log_bytes", "Bytes of instances' logs read.", stats.bytes)
         yield _counter("solarhost_log_lines_dropped", "Lines that a slow stream missed.", stats.dropped)
         yield _gauge("solarhost_log_files_followed", "Log files followed now.", {}, stats.followed)
-
-    def _resources(self) -> Iterator[Metric]:
-        snapshot = self._host.resources.snapshot()
-        families = {
-            "total_gb": GaugeMetricFamily("solarhost_memory_total_bytes", "Size of a pool.", labels=["pool"]),
-            "reported_used_gb": GaugeMetricFamily(
-                "solarhost_memory_used_bytes", "Used or promised in a pool.", labels=["pool"]
-            ),
-            "available_gb": GaugeMetricFamily(
-                "solarhost_memory_available_bytes", "Neither used nor promised in a pool.", labels=["pool"]
-            ),
-        }
-        pools = {name: snapshot[name] for name in ("vram", "ram", "disk") if snapshot[name]}
-        pools |= {
-            f"gpu{gpu['index']}": gpu | {"reported_used_gb": gpu["used_gb"]} for gpu in snapshot["gpus"]
-        }
-        for pool, figures in pools.items():
-            for key, family in families.items():
-                if figures[key] is not None:
-                    family.add_metric([pool], figures[key] * GIB)
-        yield from families.values()
-        yield _gauge("solarhost_reservations", "Reservations in force.", {}, len(snapshot["reservations"]))
 
     def _link(self) -> Iterator[Metric]:
         status = self._host.link.status()

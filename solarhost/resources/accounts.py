@@ -108,16 +108,18 @@ class Accounts:
         if pids is None:
             return Use()
         return Use(
-            vram=self._vram_use(entry, pids),
+            vram=self._vram_use(pids),
             ram=self.readings.ram_use.get(entry.id),
             disk=self.readings.disk_use.get(entry.id),
         )
 
-    def _vram_use(self, entry: Entry, pids: frozenset[int]) -> dict[str, int] | None:
-        uses = {}
-        for gpu in self.readings.gpu.devices:
-            if gpu.processes is not None and entry.claim.covers(gpu):
-                uses[gpu.key] = sum(p.used or 0 for p in gpu.processes if p.lineage & pids)
+    def _vram_use(self, pids: frozenset[int]) -> dict[str, int] | None:
+        """On every device, since nothing keeps a job to those that were promised to it."""
+        uses = {
+            gpu.key: sum(process.used or 0 for process in gpu.processes if process.lineage & pids)
+            for gpu in self.readings.gpu.devices
+            if gpu.processes is not None
+        }
         return uses or None
 
 

@@ -281,20 +281,23 @@ def test_an_adopted_instance_is_charged_on_the_device_that_it_was_started_on(mac
 def test_use_of_a_job_is_that_of_its_process_tree_and_unavailable_values_are_left_out(machine, child):
     family = subprocess.Popen(["sh", "-c", "sleep 600 & echo $!; wait"], stdout=subprocess.PIPE, text=True)
     grandchild = int(family.stdout.readline())
-    machine.start("count 1", gpu(0, 24, 1))
+    machine.start("count 2", gpu(0, 24, 1), gpu(1, 24, 20))
     machine.ask("reserve", job_id="train", vram=10, ram=0.2)
     machine.ask("run_job", job_id="train", pids=[family.pid])
     machine.scene(
-        "count 1",
+        "count 2",
         gpu(0, 24, 9),
+        gpu(1, 24, 22),
+        f"process 1 -1 {grandchild} {2 * GIB}",
         f"process 0 -1 {grandchild} {3 * GIB}",
         f"process 0 -1 {family.pid} -1",
         f"process 0 -1 {child} {4 * GIB}",
     )
-    shown = machine.until(lambda shown: shown["reservations"][0]["actual_vram_gb"] == 3.0)
+    shown = machine.until(lambda shown: shown["reservations"][0]["actual_vram_gb"] == 5.0)
     assert shown["reservations"][0]["status"] == "running"
-    assert shown["vram"]["reserved_headroom_gb"] == 7.0
-    assert shown["vram"]["available_gb"] == 8.0
+    # What it uses where nothing was promised to it is measured use, and takes nothing off its promise.
+    assert [device["reserved_headroom_gb"] for device in shown["gpus"]] == [7.0, 0.0]
+    assert [device["available_gb"] for device in shown["gpus"]] == [8.0, 2.0]
     assert machine.until(lambda shown: shown["reservations"][0]["actual_ram_gb"] is not None)
     os.kill(grandchild, 9)
     family.wait()

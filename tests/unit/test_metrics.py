@@ -50,8 +50,8 @@ def test_instances_are_counted_by_status_and_named(client: FlaskClient) -> None:
 
 def test_resources_link_and_threads_are_there(client: FlaskClient) -> None:
     values = samples(client)
-    assert values["solarhost_memory_total_bytes", "ram"] > 0
-    assert values["solarhost_memory_available_bytes", "disk"] > 0
+    assert values["solarhost_resource_bytes", "ram", "total"] > 0
+    assert values["solarhost_resource_bytes", "available", "disk"] > 0
     assert values["solarhost_control_link_up",] == 0
     assert values["solarhost_threads",] >= 1
     assert values["solarhost_loop_errors_total", "loop-metrics"] == 0
