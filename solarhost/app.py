@@ -3,6 +3,7 @@
 from flask import Flask, Response, request
 from werkzeug.exceptions import UnsupportedMediaType
 
+from solarhost import streams
 from solarhost.api import auth, errors, instances, openapi, resources, system
 from solarhost.host import Host
 from solarhost.rest import InProcessRest
@@ -29,6 +30,7 @@ def create_app(host: Host) -> Flask:
     ):
         api.register_blueprint(blueprint)
     host.connect_rest(InProcessRest(app, host.settings.accepted_keys[0]))
+    streams.register(app, host)
     return app
 
 

@@ -104,6 +104,7 @@ class Settings:
         "Level of the agent's own log: `DEBUG`, `INFO`, `WARNING` or `ERROR`.",
         _choice("DEBUG", "INFO", "WARNING", "ERROR"),
     )
+    access_log: bool = _setting(False, "Log one line for each request, without its query.", _flag)
 
     # Files
     config_file: Path = _setting(

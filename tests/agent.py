@@ -7,7 +7,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ import requests
 
 STARTED_WITHIN_S = 60.0  # of a machine that does much else
 STOPPED_WITHIN_S = 60.0
+COMMAND = (sys.executable, "-m", "solarhost", "serve")
 ROOT = Path(__file__).resolve().parents[1]
 
 
@@ -42,8 +43,9 @@ class Agent:
     found even when it left the process group.
     """
 
-    def __init__(self, folder: Path, settings: dict[str, str]):
+    def __init__(self, folder: Path, settings: dict[str, str], command: Sequence[str] = COMMAND):
         self.folder = folder
+        self._command = command
         self.key = "test-key-" + secrets.token_hex(8)
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
@@ -76,7 +78,7 @@ class Agent:
         }
         with self.output.open("ab") as output:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "solarhost", "serve"],
+                self._command,
                 cwd=self.folder,
                 env=environment,
                 stdin=subprocess.DEVNULL,

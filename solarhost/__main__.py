@@ -1,0 +1,5 @@
+"""`python -m solarhost` is `solar-host`."""
+
+from solarhost.cli import main
+
+main(prog_name="solar-host")

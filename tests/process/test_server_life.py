@@ -1,0 +1,147 @@
+"""Starts, signals and ends of the server's processes."""
+
+import os
+import re
+import signal
+import socket
+import time
+from collections.abc import Callable
+
+import requests
+
+from tests.agent import wait_until
+from tests.served import Served
+
+MakeServed = Callable[..., Served]
+
+
+def fails_with(served: Served) -> tuple[int, str]:
+    code = served.spawn().wait(20)
+    return code, served.log()
+
+
+def test_term_stops_the_service_and_exits_with_0(served: Served) -> None:
+    worker = served.worker
+    assert served.stop() == 0
+    assert served.notes == [f"started {worker}", f"stopped {worker}"]
+
+
+def test_interrupt_stops_as_term_does(served: Served) -> None:
+    worker = served.worker
+    os.killpg(served.process.pid, signal.SIGINT)  # as a terminal does: to master and worker
+    assert served.process.wait(10) == 0
+    assert served.notes == [f"started {worker}", f"stopped {worker}"]
+
+
+def test_quit_detaches(served: Served) -> None:
+    worker = served.worker
+    served.process.send_signal(signal.SIGQUIT)
+    assert served.process.wait(10) == 0
+    assert served.notes == [f"started {worker}", f"detached {worker}"]
+
+
+def test_a_request_that_waits_does_not_delay_the_stop(served: Served) -> None:
+    with served.connect(b"GET /wait HTTP/1.1\r\nHost: x\r\n\r\n") as waiting:
+        served.wait_for_note("waiting")
+        assert served.stop() == 0
+        assert b'"stopped":true' in waiting.recv(65536)
+
+
+def test_a_service_that_does_not_stop_is_killed_in_time(make_served: MakeServed) -> None:
+    served = make_served(CLOSE_S="60", STOP_TIMEOUT_S="1")
+    served.start()
+    began = time.monotonic()
+    served.stop()
+    assert time.monotonic() - began < 1 + 5
+    assert served.left_alive() == []
+
+
+def test_hang_up_never_starts_a_second_worker(served: Served) -> None:
+    worker = served.worker
+    for number in (signal.SIGHUP, signal.SIGTTIN, signal.SIGUSR2):
+        served.process.send_signal(number)
+    wait_until(lambda: served.log().count("not supported") == 3, 5, "three refusals in the log")
+    os.kill(worker, signal.SIGHUP)
+    assert served.worker == worker
+    assert len(served.own_processes()) == 2
+
+
+def test_a_killed_worker_is_replaced(served: Served) -> None:
+    worker = served.worker
+    os.kill(worker, signal.SIGKILL)
+
+    def replaced() -> bool:
+        try:
+            return served.worker != worker
+        except requests.RequestException:
+            return False
+
+    wait_until(replaced, 10, "a new worker")
+    assert [note.split()[0] for note in served.notes] == ["started", "started"]
+
+
+def test_a_worker_without_its_master_detaches_and_makes_room(served: Served) -> None:
+    worker = served.worker
+    served.process.kill()
+    served.process.wait(5)
+    served.spawn()  # waits for the old worker to give up the lock and the port
+    wait_until(lambda: len(served.notes) == 3, 10, "a new worker")
+    assert served.notes[:2] == [f"started {worker}", f"detached {worker}"]
+    assert served.worker != worker
+    assert len(served.own_processes()) == 2
+
+
+def test_a_second_agent_on_the_same_files_is_refused(served: Served, make_served: MakeServed) -> None:
+    second = make_served(CONFIG_FILE=str(served.folder / "config.json"))
+    code, output = fails_with(second)
+    assert code == 1
+    assert re.fullmatch(rf"solar-host: another agent \(process {served.process.pid}\) uses .*\n", output)
+    assert served.get("/health").status_code == 200
+
+
+def test_a_taken_port_is_one_clear_line(make_served: MakeServed) -> None:
+    served = make_served()
+    with socket.create_server(("127.0.0.1", served.port)):
+        code, output = fails_with(served)
+    assert code == 1
+    assert output.startswith(
+        f"solar-host: can't listen on 127.0.0.1 port {served.port}: Address already in use"
+    )
+    assert output.count("\n") == 1
+
+
+def test_a_wrong_setting_is_one_clear_line(make_served: MakeServed) -> None:
+    code, output = fails_with(make_served(THREADS="many"))
+    assert code == 2
+    assert output.startswith("solar-host: THREADS='many' is not valid")
+    assert output.count("\n") == 1
+
+
+def test_a_service_that_can_not_start_ends_the_agent(make_served: MakeServed) -> None:
+    code, output = fails_with(make_served(FAIL_START="1"))
+    assert code == 3
+    assert "the service can't start today" in output
+    assert "Traceback" not in output
+
+
+def test_the_service_manager_is_told(make_served: MakeServed, tmp_path) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        manager.bind(str(tmp_path / "notify"))
+        manager.settimeout(10)
+        served = make_served(NOTIFY_SOCKET=str(tmp_path / "notify"), WATCHDOG_USEC="300000")
+        served.start()
+        assert manager.recv(100).startswith(b"READY=1")
+        assert manager.recv(100) == b"WATCHDOG=1"
+        served.stop()
+        while (state := manager.recv(100)) == b"WATCHDOG=1":
+            pass
+        assert state.startswith(b"STOPPING=1")
+
+
+def test_keys_are_not_logged(make_served: MakeServed) -> None:
+    served = make_served(LOG_LEVEL="DEBUG", ACCESS_LOG="true")
+    served.start()
+    served.get(f"/fail?api_key={served.key}")
+    served.stop()
+    assert '"GET /fail"' in served.log()
+    assert served.key not in served.log()
