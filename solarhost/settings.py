@@ -179,6 +179,9 @@ class Settings:
     )
 
     # Jobs
+    docker_host: str = _setting(
+        "unix:///var/run/docker.sock", "Socket of the Docker engine that runs job containers."
+    )
     jobs_dir: Path = _setting(Path("jobs"), "Folder of job workspaces, logs and records.", _path)
     max_jobs: int = _setting(4, "Jobs at once; further ones wait.", _whole(1))
     docker_grace_s: float = _setting(

@@ -1,0 +1,63 @@
+"""Downloading images: credentials and progress."""
+
+import base64
+import json
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from solarhost.containers.errors import EngineRefused
+from solarhost.containers.longcall import LongCall
+
+
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    """For one registry, such as `harbor.example.com`."""
+
+    registry: str
+    username: str
+    password: str = field(repr=False)
+
+
+def auth_header(credentials: Credentials) -> str:
+    fields = {
+        "username": credentials.username,
+        "password": credentials.password,
+        "serveraddress": credentials.registry,
+    }
+    return base64.urlsafe_b64encode(json.dumps(fields).encode()).decode("ascii")
+
+
+def pull_progress(call: LongCall, doing: str) -> Iterator[str]:
+    """The engine's progress, one sentence a second at most, until the image is there.
+
+    Raises:
+        EngineRefused: the download failed.
+        EngineAway: the connection ended before the download.
+        CallCut: the call was cut.
+    """
+    layers: dict[str, tuple[int, int]] = {}
+    told_s = 0.0
+    status = ""
+    for event in _events(call):
+        if "error" in event:
+            raise EngineRefused(doing, str(event["error"]))
+        status = str(event.get("status", ""))
+        detail = event.get("progressDetail") or {}
+        if detail.get("total"):
+            layers[str(event.get("id"))] = (int(detail.get("current", 0)), int(detail["total"]))
+        if layers and time.monotonic() - told_s >= 1.0:
+            told_s = time.monotonic()
+            done, total = (sum(numbers) for numbers in zip(*layers.values(), strict=True))
+            yield f"{status.lower()}: {done / 2**20:.1f} of {total / 2**20:.1f} MiB"
+    yield status
+
+
+def _events(call: LongCall) -> Iterator[dict[str, Any]]:
+    pending = b""
+    while data := call.read():
+        *lines, pending = (pending + data).split(b"\n")
+        for line in lines:
+            if line.strip():
+                yield json.loads(line)

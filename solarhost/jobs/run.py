@@ -1,0 +1,216 @@
+"""One job, in its own thread: its steps in order, until the first failure."""
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from threading import Event
+from typing import Any
+
+from solarhost.containers.engine import Engine
+from solarhost.containers.errors import EngineAway, EngineRefused
+from solarhost.errors import StoreError
+from solarhost.events import Publish
+from solarhost.jobs import events
+from solarhost.jobs.interrupts import Cancelled, Detached, Interrupts
+from solarhost.jobs.preparation import Preparation, StepFailed
+from solarhost.jobs.records import Job, Status
+from solarhost.jobs.step import StepRun
+from solarhost.jobs.steplog import StepLog
+from solarhost.jobs.store import JobStore
+from solarhost.jobs.workspace import Workspaces
+from solarhost.logs.redaction import Redactor
+from solarhost.problems import Problems
+from solarhost.settings import Settings
+from solarhost.times import now_iso
+
+logger = logging.getLogger(__name__)
+
+RETRY_S = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobTools:
+    """What every job of this host works with."""
+
+    settings: Settings
+    engine: Engine
+    store: JobStore
+    workspaces: Workspaces
+    preparation: Preparation
+    redactor: Redactor
+    publish: Publish
+    problems: Problems
+    host_id: Callable[[], str | None]
+
+
+class JobRun:
+    """Runs a job from wherever its record says it is; its thread alone moves the record on.
+
+    Each change goes to the store first and is published right after it.
+    """
+
+    def __init__(self, job_id: str, tools: JobTools):
+        self._job_id = job_id
+        self._tools = tools
+        self._step: StepRun | None = None
+        self._log: tuple[int, StepLog] | None = None  # of the step that runs
+        self.interrupts = Interrupts()
+        self.over = Event()  # its thread has done all it could
+
+    @property
+    def pid(self) -> int | None:
+        """The first process of the container that runs now."""
+        step = self._step
+        return step.pid if step else None
+
+    def recent_logs(self, index: int) -> list[dict[str, Any]] | None:
+        """The last lines of step `index`; None when that is not the one that runs."""
+        log = self._log
+        return log[1].recent() if log and log[0] == index else None
+
+    def run(self) -> None:
+        """Until the job has ended, or the agent ends."""
+        try:
+            try:
+                self._run()
+            except Exception:  # the thread's last line of defence: the record must not stay `running`
+                logger.exception("job %s: failed by a defect of the agent", self._job_id)
+                self._end(Status.FAILED, "an unexpected error of the agent; its log has the details")
+        except Detached:
+            logger.info("job %s: left to the next agent", self._job_id)
+
+    def _run(self) -> None:
+        job = self._tools.store.get(self._job_id)
+        if job.cancel_requested:
+            self.interrupts.cancel()
+        try:
+            if job.status is Status.PENDING:
+                self._begin(job)
+            for index in range(len(job.steps)):
+                self.interrupts.check()
+                failure = self._run_step(index)
+                if failure is not None:
+                    self._end(Status.FAILED, failure)
+                    return
+            self.interrupts.check()
+        except Cancelled:
+            self._end(Status.CANCELLED)
+        except StoreError as error:
+            self._end(Status.FAILED, str(error))
+        else:
+            self._end(Status.COMPLETED)
+
+    def _begin(self, job: Job) -> None:
+        self._await_engine()
+        self._tools.workspaces.create(job)
+        job = self._record(lambda job: replace(job, status=Status.RUNNING, started_at=now_iso()))
+        self._tools.publish(events.job_started(job, self._tools.host_id()))
+
+    def _await_engine(self) -> None:
+        """A job that has not begun waits for Docker as long as it takes."""
+        while True:
+            self.interrupts.check()
+            try:
+                self._tools.engine.ping()
+            except EngineAway:
+                self.interrupts.pause(RETRY_S)
+            else:
+                return
+
+    def _run_step(self, index: int) -> str | None:
+        """Run what is left of a step; None when it went well, else what the job says about its failure."""
+        tools = self._tools
+        job = tools.store.get(self._job_id)
+        if job.steps[index].status is Status.PENDING:
+            job = self._record_step(index, status=Status.RUNNING, started_at=now_iso())
+            tools.publish(events.step_started(job, index, tools.host_id()))
+        if job.steps[index].status is Status.RUNNING:
+            job = self._drive(job, index)
+        step = job.steps[index]
+        if step.status is Status.CANCELLED:
+            raise Cancelled
+        if step.status is Status.COMPLETED:
+            return None
+        if step.exit_code is None:
+            return f"step {step.name} failed: {step.error_message}"
+        return f"step {step.name} failed with exit code {step.exit_code}"
+
+    def _drive(self, job: Job, index: int) -> Job:
+        """Bring a running step to its end; the record with it."""
+        tools = self._tools
+        log = StepLog(
+            job.id,
+            job.steps[index].name,
+            index,
+            tools.workspaces.log_file(job.id, job.steps[index].name),
+            tools.redactor,
+            tools.publish,
+        )
+        step = StepRun(
+            job,
+            index,
+            engine=tools.engine,
+            preparation=tools.preparation,
+            interrupts=self.interrupts,
+            log=log,
+            docker_grace_s=tools.settings.docker_grace_s,
+            note_container=lambda container_id: self._note_container(index, container_id),
+        )
+        self._step, self._log = step, (index, log)
+        try:
+            result = self._result(step, log)
+            log.complete(result.get("exit_code"))
+            job = self._record_step(index, **result, finished_at=now_iso())
+            if job.steps[index].status is not Status.CANCELLED:
+                tools.publish(events.step_ended(job, index, tools.host_id()))
+        finally:
+            self._step = self._log = None
+            log.close()
+        try:
+            step.remove_container()
+        except (EngineAway, EngineRefused) as error:  # the sweep tries again
+            logger.warning("job %s: a container is left: %s", job.id, error)
+        return job
+
+    def _result(self, step: StepRun, log: StepLog) -> dict[str, Any]:
+        """What to record of a step, once it has ended."""
+        try:
+            log.open()
+            ending = step.run()
+        except Cancelled:
+            return {"status": Status.CANCELLED}
+        except (StepFailed, StoreError) as failure:
+            status = Status.CANCELLED if self.interrupts.cancelled else Status.FAILED
+            return {"status": status, "error_message": str(failure)}
+        facts = {"exit_code": ending.exit_code, "signal": ending.signal, "oom_killed": ending.oom_killed}
+        if self.interrupts.cancelled:
+            return {"status": Status.CANCELLED, **facts}
+        if ending.exit_code == 0:
+            return {"status": Status.COMPLETED, **facts}
+        return {"status": Status.FAILED, "error_message": step.explain(ending), **facts}
+
+    def _note_container(self, index: int, container_id: str) -> None:
+        self._record_step(index, container_id=container_id)
+
+    def _end(self, status: Status, error_message: str | None = None) -> None:
+        tools = self._tools
+        job = self._record(lambda job: job.ended(status, now_iso(), error_message))
+        path = str(tools.workspaces.path(job.id))
+        tools.publish(events.job_ended(job, path, tools.host_id()))
+        logger.info("job %s: %s%s", job.id, status, f", {error_message}" if error_message else "")
+
+    def _record_step(self, index: int, **changes: Any) -> Job:
+        return self._record(lambda job: job.with_step(index, **changes))
+
+    def _record(self, change: Callable[[Job], Job]) -> Job:
+        """Store a change. What can't be written now (disk full) is tried until it can, or the agent ends."""
+        key = f"jobs.store.{self._job_id}"
+        while True:
+            try:
+                job = self._tools.store.update(self._job_id, change)
+            except StoreError as error:
+                self._tools.problems.report(key, f"job {self._job_id} waits: {error}")
+                self.interrupts.pause(RETRY_S)
+            else:
+                self._tools.problems.clear(key)
+                return job

@@ -1,0 +1,323 @@
+"""All jobs of this host: taking them, running `MAX_JOBS` at once, cancelling, cleaning up."""
+
+import logging
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from threading import Lock
+from typing import Any
+from uuid import uuid4
+
+from solarhost.containers.engine import Engine
+from solarhost.containers.errors import EngineAway, EngineRefused
+from solarhost.errors import StoreError
+from solarhost.events import Publish
+from solarhost.jobs.definitions import JobDefinition, check_gpus
+from solarhost.jobs.errors import ExecutorUnavailable, JobEnded, NoSuchJob, StillEnding
+from solarhost.jobs.preparation import LABEL_RUN, LABEL_STEP, Preparation
+from solarhost.jobs.records import Job, Status, Step
+from solarhost.jobs.run import JobRun, JobTools
+from solarhost.jobs.steplog import stored_recent
+from solarhost.jobs.store import JobStore
+from solarhost.jobs.workspace import Workspaces
+from solarhost.logs.redaction import Redactor
+from solarhost.problems import Problems
+from solarhost.settings import Settings
+from solarhost.threads import PeriodicThread, ThreadGroup, join_by
+from solarhost.times import now_iso
+
+logger = logging.getLogger(__name__)
+
+CANCEL_WAIT_S = 8.5  # solar-control gives a DELETE 10 s
+DOCKER_CHECK_S = 5.0
+RETENTION_CHECK_S = 300.0
+
+
+@dataclass(frozen=True, slots=True)
+class JobView:
+    """A job at one moment, for the accounts of resources."""
+
+    running: bool
+    pids: tuple[int, ...]  # the first process of each container that runs
+    workspace: Path
+
+
+class JobService:
+    """Safe from any thread. Jobs outlive the agent: `start` goes on with those that an earlier one left."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        publish: Publish,
+        problems: Problems,
+        host_id: Callable[[], str | None],
+        gpu_count: Callable[[], int | None],
+    ):
+        self._settings = settings
+        self._publish = publish
+        self._problems = problems
+        self._host_id = host_id
+        self._gpu_count = gpu_count
+        self._engine = Engine(settings.docker_host)
+        self._workspaces = Workspaces(
+            settings.jobs_dir,
+            uid=settings.container_uid,
+            gid=settings.container_gid,
+            min_free_gb=settings.min_free_disk_gb,
+            hf_cache_dir=settings.hf_cache_dir,
+        )
+        self._preparation = Preparation(settings, self._engine, self._workspaces)
+        self._store = JobStore(self._workspaces.folder / ".records", problems)
+        self._tools = JobTools(
+            settings=settings,
+            engine=self._engine,
+            store=self._store,
+            workspaces=self._workspaces,
+            preparation=self._preparation,
+            redactor=Redactor(settings.secrets),
+            publish=publish,
+            problems=problems,
+            host_id=host_id,
+        )
+        self._lock = Lock()  # guards the three below
+        self._waiting: deque[str] = deque()
+        self._runs: dict[str, JobRun] = {}
+        self._closing = False
+        self._docker_seen = False  # this and the next: only the Docker loop's
+        self._swept = False
+        self._threads = ThreadGroup()
+        self._loops = [
+            PeriodicThread("loop-docker", DOCKER_CHECK_S, self._check_docker),
+            PeriodicThread("loop-job-retention", RETENTION_CHECK_S, self._apply_retention),
+        ]
+
+    def start(self) -> None:
+        """Take up the jobs of an earlier agent, first those that had begun.
+
+        Raises:
+            StoreError: `JOBS_DIR` can't be used.
+        """
+        self._store.load()
+        jobs = [job for job in self._store.all() if not job.status.is_terminal]
+        with self._lock:
+            for job in jobs:
+                if job.status is Status.RUNNING:
+                    self._launch(job.id)
+                else:
+                    self._waiting.append(job.id)
+            self._fill()
+        for loop in self._loops:
+            loop.start()
+
+    def close(self, deadline: float) -> None:
+        """Let go of the jobs by `deadline` (`time.monotonic()`); their containers run on."""
+        with self._lock:
+            self._closing = True
+            runs = list(self._runs.values())
+        for loop in self._loops:
+            loop.stop()
+        for run in runs:
+            run.interrupts.detach()
+        for thread in [*join_by(self._loops, deadline), *self._threads.join_by(deadline)]:
+            logger.warning("thread %s outlived the end of the jobs", thread.name)
+
+    def submit(self, definition: JobDefinition) -> Job:
+        """Take a job; once this returns it is on disk and will run.
+
+        Raises:
+            GpuUnavailable, JobExists, ExecutorUnavailable, InsufficientStorage, StoreError: nothing was kept.
+        """
+        available_gpus = self._gpu_count()
+        if available_gpus is not None:
+            check_gpus(definition, available_gpus)
+        self._workspaces.check_disk(definition.min_free_disk_gb)
+        job = Job(
+            uid=uuid4().hex,
+            definition=definition,
+            created_at=now_iso(),
+            steps=tuple(Step(name=step.name) for step in definition.steps),
+        )
+        self._demand_docker()
+        self._store.demand_unknown(job.id)
+        self._workspaces.check_vacant(job.id)
+        self._store.add(job)  # first, so that a workspace is never without its record
+        try:
+            self._workspaces.create(job)
+        except StoreError:
+            self._store.remove(job.id)
+            raise
+        with self._lock:
+            self._waiting.append(job.id)
+            self._fill()
+        return job
+
+    def get(self, job_id: str) -> Job:
+        """Raises NoSuchJob."""
+        return self._store.get(job_id)
+
+    def list(self) -> list[Job]:
+        """Every job that was not cancelled or outlived, oldest first."""
+        return self._store.all()
+
+    def recent_logs(self, job: Job, index: int) -> Sequence[dict[str, Any]]:
+        """The last lines of one of its steps: `{seq, stream, line, timestamp}`."""
+        with self._lock:
+            run = self._runs.get(job.id)
+        live = run.recent_logs(index) if run else None
+        return stored_recent(self.log_file(job, index)) if live is None else live
+
+    def log_file(self, job: Job, index: int) -> Path:
+        return self._workspaces.log_file(job.id, job.steps[index].name)
+
+    def workspace(self, job_id: str) -> Path:
+        return self._workspaces.path(job_id)
+
+    def cancel(self, job_id: str) -> None:
+        """End a job and remove all of it: containers, workspace, record. Returns when they are gone.
+
+        Raises:
+            NoSuchJob.
+            JobEnded: it has ended by itself.
+            StillEnding: after CANCEL_WAIT_S something of it is still there; it goes on ending.
+        """
+        deadline = time.monotonic() + CANCEL_WAIT_S
+        job = self._store.get(job_id)
+        if job.status.is_terminal and job.status is not Status.CANCELLED:
+            raise JobEnded(job_id, job.status)
+        try:
+            self._store.update(job_id, lambda job: replace(job, cancel_requested=True))
+        except StoreError as error:  # it only matters if the agent dies within the next seconds
+            logger.warning("job %s: its cancellation is not on disk: %s", job_id, error)
+        with self._lock:
+            run = self._runs.get(job_id)
+            if run is None and job_id in self._waiting:
+                self._waiting.remove(job_id)
+                run = self._launch(job_id)  # a thread of its own ends it: no slot is needed for that
+        if run is not None:
+            run.interrupts.cancel()
+            run.over.wait(max(0.0, deadline - time.monotonic()))
+        elif job.status is Status.CANCELLED:
+            self._try_discard(job)
+        try:
+            job = self._store.get(job_id)
+        except NoSuchJob:
+            return
+        if job.status.is_terminal and job.status is not Status.CANCELLED:
+            raise JobEnded(job_id, job.status)
+        raise StillEnding(f"job {job_id} is cancelled but not all gone yet: GET it, or DELETE again later")
+
+    def view(self, job_id: str) -> JobView | None:
+        """None when there is no such job."""
+        try:
+            job = self._store.get(job_id)
+        except NoSuchJob:
+            return None
+        with self._lock:
+            run = self._runs.get(job_id)
+        pid = run.pid if run else None
+        return JobView(
+            running=job.status is Status.RUNNING,
+            pids=() if pid is None else (pid,),
+            workspace=self._workspaces.path(job_id),
+        )
+
+    def counts(self) -> dict[str, int]:
+        """Jobs by status, for the metrics."""
+        found = Counter(str(job.status) for job in self._store.all())
+        return {str(status): found[str(status)] for status in Status}
+
+    def loop_errors(self) -> dict[str, int]:
+        """Failed rounds of each loop, for the metrics."""
+        return {loop.name: loop.errors for loop in self._loops}
+
+    def _demand_docker(self) -> None:
+        with self._lock:
+            if self._closing:
+                raise ExecutorUnavailable("the agent is about to end")
+        try:
+            self._engine.ping()
+        except (EngineAway, EngineRefused) as error:
+            self._problems.report("docker", f"{error}; jobs wait")  # the Docker loop clears it
+            raise ExecutorUnavailable(str(error)) from error
+
+    def _fill(self) -> None:
+        """Launch waiting jobs while there is room. The caller holds `_lock`."""
+        while self._waiting and len(self._runs) < self._settings.max_jobs and not self._closing:
+            self._launch(self._waiting.popleft())
+
+    def _launch(self, job_id: str) -> JobRun:
+        """Give a job its thread. The caller holds `_lock`."""
+        run = self._runs[job_id] = JobRun(job_id, self._tools)
+        self._threads.spawn(f"job-{job_id}", lambda: self._work(job_id, run))
+        return run
+
+    def _work(self, job_id: str, run: JobRun) -> None:
+        try:
+            run.run()
+            if self._store.get(job_id).status is Status.CANCELLED:
+                self._try_discard(self._store.get(job_id))
+        finally:
+            with self._lock:
+                del self._runs[job_id]
+                self._fill()
+            run.over.set()
+
+    def _check_docker(self) -> None:
+        """Notice an engine that goes or comes back; after each coming remove what nobody needs."""
+        try:
+            self._engine.ping()
+            if not self._swept:
+                self._sweep()
+                self._swept = True
+        except EngineAway as away:
+            self._swept = False
+            # A host that runs no jobs needs no Docker.
+            if self._docker_seen or any(not job.status.is_terminal for job in self._store.all()):
+                self._problems.report("docker", f"{away}; jobs wait")
+        else:
+            self._docker_seen = True
+            self._problems.clear("docker")
+
+    def _sweep(self) -> None:
+        """Remove containers whose step has ended or is not known, then what cancelled jobs left."""
+        for container_id, labels in self._engine.find(self._preparation.host_labels()):
+            if not self._is_needed(labels[LABEL_RUN], int(labels[LABEL_STEP])):
+                self._engine.remove(container_id)
+                logger.info("container %s removed: its step is over", container_id[:12])
+        self._discard_cancelled()
+
+    def _is_needed(self, uid: str, index: int) -> bool:
+        for job in self._store.all():
+            if job.uid == uid:
+                return not job.status.is_terminal and not job.steps[index].status.is_terminal
+        return False
+
+    def _apply_retention(self) -> None:
+        for job in self._store.all():
+            if job.retention_deadline is not None and job.retention_deadline <= datetime.now(UTC):
+                self._try_discard(job)
+        self._discard_cancelled()
+
+    def _discard_cancelled(self) -> None:
+        for job in self._store.all():
+            with self._lock:
+                busy = job.id in self._runs
+            if job.status is Status.CANCELLED and not busy:
+                self._try_discard(job)
+
+    def _try_discard(self, job: Job) -> None:
+        """Remove all of an ended job; what can't be removed now is reported, and tried again later."""
+        key = f"jobs.discard.{job.id}"
+        try:
+            if job.status is Status.CANCELLED:  # others had theirs removed before they ended
+                for container_id, _ in self._engine.find({LABEL_RUN: job.uid}):
+                    self._engine.remove(container_id)
+            self._workspaces.remove(job.id)
+            self._store.remove(job.id)
+        except (EngineAway, EngineRefused, StoreError) as error:
+            self._problems.report(key, f"job {job.id} can't be removed: {error}")
+        else:
+            self._problems.clear(key)
