@@ -4,54 +4,13 @@ import json
 import os
 import re
 import stat
-import time
-from contextlib import contextmanager
 from datetime import UTC, datetime
 
 import pytest
 
 from solarhost import events
 from solarhost.errors import NotFound, StoreError
-from solarhost.logs.book import LogBook
-from solarhost.problems import Problems
-
-SECRET = "host-key-42"
-ID = "a1b2"
-
-
-def nothing(_lines):
-    pass
-
-
-class World:
-    """One agent's log book with everything that it tells."""
-
-    def __init__(self, folder, **changes):
-        self.problems = Problems()
-        self.published = []
-        values = {
-            "folder": folder,
-            "buffer_size": 100,
-            "retained": 2,
-            "retention_s": 3600.0,
-            "file_max_bytes": 1 << 30,
-            "secrets": [SECRET],
-        }
-        self.book = LogBook(**(values | changes), publish=self.published.append, problems=self.problems)
-
-    def run(self, data: bytes, instance_id=ID, run=1, alias="model:1b", failed=False):
-        """A whole run of a child that writes `data`."""
-        path = self.book.begin_run(instance_id, alias, run)
-        tail = self.book.follow(instance_id, path, run, nothing)
-        append(path, data)
-        tail.finish()
-        tail.join(10)
-        assert not tail.is_alive()
-        self.book.retire(instance_id, failed=failed)
-        return path
-
-    def close(self):
-        self.book.close(time.monotonic() + 10)
+from tests.logs_world import ID, World, append, followed, nothing, shown, until
 
 
 @pytest.fixture
@@ -68,22 +27,6 @@ def agent(tmp_path):
         world.close()
 
 
-def append(path, data: bytes):
-    with open(path, "ab") as file:
-        file.write(data)
-
-
-def until(condition, timeout_s=10):
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.005)
-
-
-def shown(lines):
-    return [(line.seq, line.line) for line in lines]
-
-
 def payloads(frames: bytes):
     """The JSON texts of WebSocket frames."""
     found = []
@@ -97,17 +40,6 @@ def payloads(frames: bytes):
         found.append(json.loads(frames[at : at + size]))
         frames = frames[at + size :]
     return found
-
-
-@contextmanager
-def followed(world, data=b"", run=1):
-    """A run whose child is still there."""
-    path = world.book.begin_run(ID, "model", run)
-    append(path, data)
-    tail = world.book.follow(ID, path, run, nothing)
-    yield path
-    tail.finish()
-    tail.join(10)
 
 
 def test_a_log_file_is_private_and_named_after_alias_and_instance(agent):
@@ -362,7 +294,7 @@ def test_a_checkpoint_that_makes_no_sense_is_begun_anew(agent):
     first = agent()
     first.run(b"a\n")
     first.close()
-    ledger = next(first.book._folder.glob("*.lines.json"))
+    ledger = next(first.folder.glob("*.lines.json"))
     ledger.write_text('{"seq": "many"}')
     second = agent()
     second.run(b"b\n", run=2)
