@@ -7,7 +7,7 @@ from flask import Flask
 from flask_smorest import Api
 
 from solarhost.api import errors
-from solarhost.api.resources import blueprint
+from solarhost.api.resources import Snapshot, blueprint
 from tests.resources_fakes import FakeJob
 
 pytest_plugins = ["tests.resources_fixtures"]
@@ -32,6 +32,7 @@ def test_a_reservation_from_its_promise_to_its_release(client):
     shown = client.get("/resources")
     assert shown.status_code == 200
     assert shown.json["reservations"] == [made.json]
+    assert Snapshot().validate(shown.json) == {}, "the documented shape is another"
     gone = client.delete(f"/resources/reservations/{made.json['id']}")
     assert (gone.status_code, gone.json) == (200, {"detail": "released", "id": made.json["id"]})
     assert client.delete(f"/resources/reservations/{made.json['id']}").status_code == 404
