@@ -15,7 +15,11 @@ from solarhost.settings import Settings
 
 THREADS = 50
 SECONDS = 10.0
-GPUS = [{"index": index, "name": "GPU", "total_gb": 80.0, "used_gb": 10.0 * index} for index in range(4)]
+FREE_GB = [80.0, 70.0, 60.0, 50.0]  # of each GPU
+GPUS = [
+    {"index": index, "name": "GPU", "total_gb": 80.0, "used_gb": 80.0 - free}
+    for index, free in enumerate(FREE_GB)
+]
 
 
 def main() -> None:
@@ -35,7 +39,7 @@ def main() -> None:
         took_s = time.monotonic() - began
         left = resources.snapshot()
         resources.close(time.monotonic() + 5)
-    fullest = max(tally.most[gpu["index"]] / (gpu["total_gb"] - gpu["used_gb"]) / GIB for gpu in GPUS)
+    fullest = max(most / free / GIB for most, free in zip(tally.most.values(), FREE_GB, strict=True))
     print(
         f"resources_oversold {tally.oversold} (limit 0): {tally.granted} granted, {tally.refused} refused, "
         f"{(tally.granted + tally.refused) / took_s:.0f} requests/s, fullest GPU {100 * fullest:.1f} %, "
@@ -58,8 +62,7 @@ class _Tally:
             for device in devices:
                 self.now[device] += size
                 self.most[device] = max(self.most[device], self.now[device])
-                free_gb = GPUS[device]["total_gb"] - GPUS[device]["used_gb"]
-                self.oversold += self.now[device] > free_gb * GIB
+                self.oversold += self.now[device] > FREE_GB[device] * GIB
 
     def take(self, devices: list[int], size: int) -> None:
         with self.lock:
