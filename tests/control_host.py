@@ -17,26 +17,27 @@ DIMENSION = {
     "reported_used_gb": 16.0,
     "available_gb": 48.0,
 }
-INSTANCE = {
+FLAT = {
     "id": "i-1",
-    "config": {"alias": "llama-3:8b", "model": "/m.gguf", "ctx_size": 4096, "api_key": "secret"},
     "alias": "llama-3:8b",
-    "backend_type": "llamacpp",
     "status": "stopped",
     "port": None,
+    "backend_type": "llamacpp",
     "supported_endpoints": ["/v1/chat/completions"],
     "served_model_name": "llama-3:8b",
     "context_size": 4096,
+    "ctx_size": 4096,
     "capabilities": None,
     "priority": "production",
     "managed_by": None,
     "intent_id": None,
     "gpu_ids": None,
+    "model_source": None,
 }
 
 
 def flat(status: str = "stopped", **changes: Any) -> payloads.Json:
-    return payloads.flat_instance({**INSTANCE, "status": status, **changes})
+    return {**FLAT, "status": status, **changes}
 
 
 class Host:

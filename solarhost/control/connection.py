@@ -7,6 +7,7 @@ done here: after a connection that failed or was lost, its socket is closed and 
 
 import logging
 import ssl
+import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -91,6 +92,8 @@ class Connection:
         )
         for event, handler in handlers.items():
             self._client.on(event, handler, namespace=NAMESPACE)
+        self._spawn = self._client.eio.start_background_task
+        self._client.eio.start_background_task = self._start_task
 
     def open(self) -> None:
         """Connect as far as Engine.IO goes; `joined` tells when the namespace is there too.
@@ -193,6 +196,16 @@ class Connection:
             logger.error("control: threads of an ended connection are still there: %s", alive)
         if self._socket is not None:
             self._socket.shutdown()  # type: ignore[no-untyped-call]
+
+    def _start_task(self, target: Callable[..., None], *args: Any) -> threading.Thread | None:
+        """The library starts a thread for each message. Acknowledgements need none: they come by the
+        hundred, and handled by the reader itself, all are when the reader has ended."""
+        is_message = target == self._client.eio.handlers["message"]
+        if is_message and isinstance(args[0], str) and args[0].startswith(str(socketio.packet.ACK)):
+            target(*args)
+            return None
+        task: threading.Thread = self._spawn(target, *args)
+        return task
 
     def _make_socket(self, **options: Any) -> LiveSocket:
         self._socket = LiveSocket(self._after_frame, **options)

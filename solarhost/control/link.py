@@ -172,9 +172,9 @@ class ControlLink:
             if self._record.state in CONNECTED:
                 self._record.move(LinkState.CONNECTING)  # `host_id` is None from now on
             self._record.heard(connection.heard)
-            self._outbox.disconnected()
             self._connection = None
-            connection.end(politely=self._closing is not None)
+            connection.end(politely=self._closing is not None)  # reads the last acknowledgements
+            self._outbox.disconnected()
 
     def _serve(self, connection: Connection) -> None:
         session = Session(

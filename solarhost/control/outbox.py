@@ -30,6 +30,7 @@ from solarhost.times import now_iso
 
 KEPT_LIMIT = 1_000
 PASSING_LIMIT = 10_000
+UNCONFIRMED_LIMIT = 20  # so many at most can come twice when control dies before it acknowledges them
 
 ENDS_OF_PULLS = frozenset({"completed", "failed"})
 
@@ -83,15 +84,22 @@ class Outbox:
             self._unconfirmed.clear()
 
     def take(self) -> list[Message]:
-        """Everything that waits, in order; what is kept of it counts as unconfirmed from now on."""
+        """What is due, in order; what is kept of it counts as unconfirmed from now on.
+
+        With UNCONFIRMED_LIMIT events unconfirmed, the next kept one, and all that came after it, waits.
+        """
         with self._lock:
-            kept = self._kept.take()
-            passing = [*self._logs.take(), *self._step_logs.take(), *self._progress.take()]
-            passing += self._states.values()
-            self._states.clear()
+            fence = self._kept.order_at(UNCONFIRMED_LIMIT - len(self._unconfirmed))
+            kept = self._kept.take(fence)
+            items = list(kept)
+            for queue in (self._logs, self._step_logs, self._progress):
+                items += queue.take(fence)
+            for instance_id, item in list(self._states.items()):
+                if fence is None or item.order < fence:
+                    items.append(self._states.pop(instance_id))
             sent_at = time.monotonic()
             self._unconfirmed |= {item.order: (item, sent_at) for item in kept}
-        return build_messages(sorted([*kept, *passing], key=lambda item: item.order))
+        return build_messages(sorted(items, key=lambda item: item.order))
 
     def confirm(self, item: Item) -> None:
         """Control has it. Without effect after a disconnect: then it is sent once more."""
@@ -107,10 +115,10 @@ class Outbox:
         return overdue
 
     @property
-    def holds_kept(self) -> bool:
-        """Something kept waits to be sent."""
+    def kept_is_due(self) -> bool:
+        """Something kept could be sent now."""
         with self._lock:
-            return self._kept.entries > 0
+            return self._kept.entries > 0 and len(self._unconfirmed) < UNCONFIRMED_LIMIT
 
     @property
     def is_empty(self) -> bool:

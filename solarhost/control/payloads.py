@@ -3,7 +3,7 @@
 Names and keys are those of an existing program: add a key if you must, never rename one.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from solarhost.events import InstanceState, LogLines, PullProgress
@@ -12,24 +12,6 @@ from solarhost.times import now_iso
 Json = dict[str, Any]
 
 ROLES = ("inference",)
-
-FLAT_KEYS = (
-    "id",
-    "alias",
-    "status",
-    "port",
-    "backend_type",
-    "supported_endpoints",
-    "served_model_name",
-    "context_size",
-    "ctx_size",
-    "capabilities",
-    "priority",
-    "managed_by",
-    "intent_id",
-    "gpu_ids",
-    "model_source",
-)
 
 STATE_KEYS = (
     "busy",
@@ -45,15 +27,6 @@ STATE_KEYS = (
     "checkpoint_index",
     "checkpoint_total",
 )
-
-
-def flat_instance(instance: Mapping[str, Any]) -> Json:
-    """An instance as `GET /instances` gives it, in the form that control keeps.
-
-    It holds no `config`: control takes a record with that key for a full dump.
-    """
-    known = {**instance["config"], **instance}
-    return {key: known.get(key) for key in FLAT_KEYS}
 
 
 def registration(

@@ -48,12 +48,18 @@ class BoundedQueue:
         for item in (*older, *self.take()):
             self.put(item)
 
-    def take(self) -> list[Item]:
-        """All items, oldest first; the queue is empty afterwards."""
-        items = list(self._items)
-        self._items.clear()
-        self.entries = self._characters = 0
-        return items
+    def take(self, before: int | None = None) -> list[Item]:
+        """Remove and return all items, oldest first; or only those whose order is lower than `before`."""
+        taken = []
+        while self._items and (before is None or self._items[0].order < before):
+            item = self._items.popleft()
+            self._uncount(item)
+            taken.append(item)
+        return taken
+
+    def order_at(self, index: int) -> int | None:
+        """The order of the item at `index`; None when there are not so many."""
+        return self._items[index].order if index < len(self._items) else None
 
     def clear(self) -> None:
         """Drop everything, counted."""
@@ -70,6 +76,9 @@ class BoundedQueue:
     def _drop(self, index: int) -> None:
         item = self._items[index]
         del self._items[index]
+        self._uncount(item)
+        self.dropped += item.entries
+
+    def _uncount(self, item: Item) -> None:
         self.entries -= item.entries
         self._characters -= item.characters
-        self.dropped += item.entries

@@ -12,6 +12,7 @@ from solarhost.control.connection import Connection, LinkDown, Rejected, Unautho
 from solarhost.control.news import Inbox, News
 from solarhost.control.outbox import Outbox
 from solarhost.control.payloads import Json
+from solarhost.control.queues import Item
 from solarhost.control.state import LinkRecord, LinkState
 from solarhost.settings import Settings
 from solarhost.times import now_iso
@@ -22,7 +23,9 @@ WELCOME_S = 30.0  # for control to say whether it knows the host
 ACKNOWLEDGE_S = 10.0  # an event is taken as delivered when control lives this long without acknowledging it
 
 EVENTS = ("connect", "registration_ack", "pending", "rejected", "connect_error", "disconnect")
-URGENT = frozenset({"registration_ack", "heard", "close"})  # something can be done before the next tick
+URGENT = frozenset(
+    {"registration_ack", "heard", "confirmed", "close"}
+)  # something can be done before the next tick
 
 
 class Reports(NamedTuple):
@@ -154,7 +157,7 @@ class Session:
                 logger.info("control: no acknowledgement of %s", item.event)
         if time.monotonic() >= self._health_due:
             self._send_health()
-        if self._outbox.holds_kept and not self._connection.probe():
+        if self._outbox.kept_is_due and not self._connection.probe():
             return
         for message in self._outbox.take():
             self._send(message)
@@ -164,9 +167,15 @@ class Session:
         if item is None:
             self._connection.emit(message.event, message.payload)
             return
-        confirm = partial(self._outbox.confirm, item)
-        if not self._connection.emit(message.event, message.payload, confirm):
-            confirm()
+        confirmed = partial(self._confirmed, item)
+        if not self._connection.emit(message.event, message.payload, confirmed):
+            confirmed()
+
+    def _confirmed(self, item: Item) -> None:
+        """Called by the thread that reads."""
+        self._outbox.confirm(item)
+        if self._outbox.kept_is_due:
+            self._inbox.tell(self._attempt, "confirmed")
 
 
 def rejection(news: News) -> Rejected:

@@ -5,10 +5,10 @@ import json
 import logging
 import random
 import socket
-import subprocess
 import threading
 import time
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,6 +16,7 @@ import pytest
 from tests.control_faults import STEPS, FaultyServer
 from tests.control_host import KEY, Host, job_ended, log_lines, pull
 from tests.control_process import ControlProcess, wait_for
+from tests.tls_proxy import TlsProxy, make_certificate
 
 IMPATIENT = {"ws_reconnect_delay": 0.02, "ws_reconnect_max_delay": 0.05}
 
@@ -182,35 +183,40 @@ def test_the_link_ends_in_time_while_it_connects(make_host):
 
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
-    """A certificate for 127.0.0.1 that no authority knows, and its key."""
-    folder = tmp_path_factory.mktemp("tls")
-    files = str(folder / "cert.pem"), str(folder / "key.pem")
-    subprocess.run(
-        "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj /CN=control "
-        f"-addext subjectAltName=IP:127.0.0.1 -out {files[0]} -keyout {files[1]}".split(),
-        check=True,
-        capture_output=True,
-    )
-    return files
+    return make_certificate(tmp_path_factory.mktemp("tls"))
 
 
-def test_certificates_are_checked_unless_told_otherwise(tmp_path: Path, make_host, certificate):
-    control = ControlProcess(tmp_path, (KEY,), ("--certificate", *certificate)).start()
-    url = control.url.replace("http:", "https:")
-    try:
-        stranger = make_host(url)
-        wait_for(lambda: "certificate verify failed" in str(stranger.link.status()["error"]), "the refusal")
-        assert not control.records("connect")
-        stranger.close()
-        for settings in ({"insecure": True}, {"ssl_cert_file": certificate[0]}):
-            host = make_host(url.replace("https:", "wss:"), **settings)
-            wait_for(lambda host=host: is_quiet(host), f"registered with {settings}")
-            host.link.publish(job_ended(1))
-            host.close()
-        assert len(control.records("connect")) == 2
-        assert len(ended_jobs(control)) == 2
-    finally:
-        control.kill()
+@pytest.fixture
+def tls_port(make_control, certificate: tuple[str, str]) -> Iterator[int]:
+    """A port of the server's, behind TLS."""
+    proxy = TlsProxy(make_control().port, certificate)
+    yield proxy.port
+    proxy.close()
+
+
+def test_a_certificate_that_nobody_vouches_for_is_refused(make_host, control_server, tls_port):
+    host = make_host(f"https://127.0.0.1:{tls_port}")
+    wait_for(lambda: "certificate verify failed" in str(host.link.status()["error"]), "the refusal")
+    assert not control_server.records("connect")
+
+
+@pytest.mark.parametrize("how", ["insecure", "ssl_cert_file", "requests_ca_bundle"])
+def test_a_private_certificate_can_be_accepted(make_host, control_server, tls_port, certificate, how):
+    host = make_host(f"wss://127.0.0.1:{tls_port}", **{how: True if how == "insecure" else certificate[0]})
+    wait_for(lambda: is_quiet(host), "registered")
+    host.link.publish(job_ended(1))
+    wait_for(lambda: ended_jobs(control_server) == ["job-1"], "the event")
+
+
+def test_a_busy_connection_over_tls_holds(make_host, control_server, tls_port, certificate):
+    host = make_host(f"https://127.0.0.1:{tls_port}", ssl_cert_file=certificate[0])
+    wait_for(lambda: is_quiet(host), "registered")
+    for number in range(900):
+        host.link.publish(job_ended(number))
+        host.link.publish(log_lines(number * 5, 5))
+    wait_for(lambda: is_quiet(host) and len(ended_jobs(control_server)) >= 900, "all events")
+    assert host.link.status()["connections"] == 1
+    assert len(ended_jobs(control_server)) == 900
 
 
 def test_the_key_is_in_the_handshake_and_nowhere_else(make_control, make_host, caplog):

@@ -6,8 +6,8 @@ import time
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from solarhost.control.batches import LINE_CHARACTERS
-from solarhost.control.outbox import KEPT_LIMIT, PASSING_LIMIT, Outbox
+from solarhost.control.batches import LINE_CHARACTERS, Message
+from solarhost.control.outbox import KEPT_LIMIT, PASSING_LIMIT, UNCONFIRMED_LIMIT, Outbox
 from solarhost.events import InstancesChanged, InstanceState, JobEvent, LogLines, StepLogLines
 from tests.control_host import flat, job_ended, log_lines, pull
 
@@ -36,8 +36,15 @@ def state(instance_id: str, busy: bool) -> InstanceState:
     return InstanceState(instance_id, "t", {"instance_id": instance_id, "timestamp": "t", "busy": busy})
 
 
-def names(outbox: Outbox) -> list[str]:
-    return [message.event for message in outbox.take()]
+def take_all(outbox: Outbox) -> list[Message]:
+    """Everything, with a control that acknowledges at once."""
+    messages = []
+    while batch := outbox.take():
+        messages += batch
+        for message in batch:
+            if message.kept:
+                outbox.confirm(message.kept)
+    return messages
 
 
 def test_lines_states_and_progress_are_let_go_while_nobody_listens():
@@ -94,6 +101,29 @@ def test_what_control_never_acknowledges_is_given_up():
     assert outbox.is_empty
 
 
+def test_few_events_are_unconfirmed_at_a_time_and_nothing_overtakes_the_others():
+    outbox = listening()
+    for number in range(UNCONFIRMED_LIMIT):
+        outbox.put(job_ended(number))
+    outbox.put(log_lines(0, 1))
+    outbox.put(job_ended(UNCONFIRMED_LIMIT))
+    outbox.put(log_lines(1, 1))
+    outbox.put(state("a", True))
+    outbox.put(pull("downloading"))
+    first = outbox.take()
+    assert [m.event for m in first] == [*["job_completed"] * UNCONFIRMED_LIMIT, "log_batch"]
+    assert not outbox.kept_is_due
+    assert outbox.take() == []
+    outbox.confirm(first[0].kept)
+    assert outbox.kept_is_due
+    assert [m.event for m in outbox.take()] == [
+        "job_completed",
+        "log_batch",
+        "instance_state_batch",
+        "pull_progress",
+    ]
+
+
 def test_a_disconnect_drops_what_passes_and_counts_it():
     outbox = listening()
     outbox.put(log_lines(0, 7))
@@ -134,7 +164,7 @@ def test_lists_of_instances_make_room_before_the_end_of_a_job_does():
     outbox.put(job_ended(1))
     for _ in range(KEPT_LIMIT + 50):
         outbox.put(InstancesChanged([flat("failed")]))
-    messages = outbox.take()
+    messages = take_all(outbox)
     assert len(messages) == KEPT_LIMIT
     assert messages[0].event == "job_completed"
     assert outbox.dropped()["kept"] == 51
@@ -144,7 +174,7 @@ def test_the_newest_job_events_are_kept():
     outbox = Outbox()
     for number in range(KEPT_LIMIT + 5):
         outbox.put(job_ended(number))
-    messages = outbox.take()
+    messages = take_all(outbox)
     assert (messages[0].payload["job_id"], messages[-1].payload["job_id"]) == (
         "job-5",
         f"job-{KEPT_LIMIT + 4}",

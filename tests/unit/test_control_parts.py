@@ -46,15 +46,6 @@ def test_nothing_is_reported_when_nothing_was_dropped(caplog):
     assert not caplog.records
 
 
-def test_a_flat_instance_has_all_keys_and_no_config():
-    Draft202012Validator(SCHEMAS["instances_update"]).validate(
-        payloads.instances_update([flat("running", port=3500)], "2026-05-21T19:00:00.123456+00:00")
-    )
-    assert set(flat()) == set(payloads.FLAT_KEYS)
-    assert flat()["ctx_size"] == 4096
-    assert "secret" not in str(flat())
-
-
 def test_the_health_report_counts_instances_and_sums_up_the_reservations():
     host = Host("")
     host.instances = [flat("running"), flat("failed")]
