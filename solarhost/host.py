@@ -80,6 +80,7 @@ class Host:
     def start(self) -> None:
         """Start every part; living children of an earlier agent are adopted before this returns."""
         self.resources.start()
+        self.models.start()
         self.instances.start()
         self.link.start()
 
@@ -90,6 +91,7 @@ class Host:
             detach: leave the model servers running, whatever `ON_SHUTDOWN` says.
         """
         started = time.monotonic()
+        self.models.close(deadline)  # first, since requests wait for pulls
         self.instances.close(deadline, detach=detach)
         self.link.close(deadline)
         self.resources.close(deadline)
@@ -98,7 +100,7 @@ class Host:
 
     @property
     def loops(self) -> list[PeriodicThread]:
-        return [*self.instances.loops, self.resources.loop]
+        return [*self.instances.loops, self.resources.loop, self.models.loop]
 
     def open_problems(self) -> list[str]:
         """What is wrong right now, one sentence each."""

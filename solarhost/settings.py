@@ -4,7 +4,6 @@ Each field carries its variable's documentation, so `docs/settings.md` can be ge
 (`python -m solarhost.settings`) and a test can hold the two together.
 """
 
-import ipaddress
 import json
 from collections.abc import Callable
 from dataclasses import MISSING, Field, dataclass, field, fields
@@ -15,6 +14,7 @@ from environs import Env, EnvError
 from marshmallow import ValidationError, validate
 
 from solarhost.errors import SettingsError
+from solarhost.net import is_loopback
 
 DEFAULT_API_KEY = "change-me-please"
 
@@ -147,6 +147,14 @@ class Settings:
     pull_stall_timeout_s: float = _setting(
         120.0, "Seconds without a byte before a download is tried again.", _number(0.1)
     )
+    pull_retries: int = _setting(
+        6,
+        "How often in a row a download is tried again before it fails; a byte that came resets the count.",
+        _whole(0),
+    )
+    pull_retry_delay_s: float = _setting(
+        1.0, "Seconds before a download is tried again, doubled each time up to a minute.", _number(0)
+    )
     pull_progress_interval_s: float = _setting(
         5.0, "Seconds between progress events of a pull.", _number(0.05)
     )
@@ -265,16 +273,6 @@ def _check(settings: Settings) -> None:
             f"MAX_STREAMS={settings.max_streams} leaves no thread for REST: "
             f"set it below THREADS={settings.threads}"
         )
-
-
-def is_loopback(host: str) -> bool:
-    """True when `host` names this machine only."""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def document() -> str:

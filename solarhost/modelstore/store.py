@@ -1,15 +1,28 @@
 """The models on disk: what is there, where a source URI points, and what may be deleted."""
 
-from collections.abc import Callable, Collection
+import re
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from solarhost.errors import InvalidRequest
+from solarhost.errors import InvalidRequest, NotFound
 from solarhost.events import Publish
+from solarhost.modelstore.failures import PullError
+from solarhost.modelstore.filters import Filters
 from solarhost.modelstore.manifest import Entry, Manifest
-from solarhost.modelstore.sources import Scheme, Source, parse_source
+from solarhost.modelstore.pull import PullRequest
+from solarhost.modelstore.pulls import PullService
+from solarhost.modelstore.removal import check_unused, take_away, to_go
+from solarhost.modelstore.selection import choose_weights
+from solarhost.modelstore.sources import MalformedSource, Scheme, Source, is_model_id, parse_source
+from solarhost.modelstore.staging import Leftovers
 from solarhost.problems import Problems
 from solarhost.settings import Settings
+from solarhost.threads import PeriodicThread, join_by
+
+SWEEP_INTERVAL_S = 3600.0
+PARTS_KEPT_S = 86400.0  # how long a broken pull can be continued
+_REFERENCE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*(?:[/:@][A-Za-z0-9._+-]+)*", re.ASCII)
 
 
 class NotPulled(InvalidRequest):
@@ -31,9 +44,24 @@ class ModelStore:
         in_use: Callable[[], Collection[Path]],
     ):
         self.folder = settings.models_dir.resolve()
-        self._publish = publish
         self._in_use = in_use  # files and folders that running instances hold
         self._manifest = Manifest(self.folder, problems)
+        self._leftovers = Leftovers(self.folder)
+        self._pulls = PullService(settings, self.folder, self._manifest, publish)
+        self.loop = PeriodicThread("loop-staging", SWEEP_INTERVAL_S, self._sweep)
+
+    def start(self) -> None:
+        """Settle what a crash left behind."""
+        self._leftovers.recover()
+        self._sweep()
+        self.loop.start()
+
+    def close(self, deadline: float) -> None:
+        """End all pulls by a `time.monotonic()` deadline; what they have stays for the next agent."""
+        self.loop.stop()
+        self._pulls.close(deadline)
+        if self.loop.is_alive():
+            join_by([self.loop], deadline)
 
     def resolve(self, source_uri: str) -> Path:
         """The folder of a pulled model; the file inside it when the URI has a subpath.
@@ -58,6 +86,109 @@ class ModelStore:
     def list(self) -> list[dict[str, Any]]:
         """The body of `GET /models`, from the manifest alone."""
         return [self._as_json(entry) for entry in self._manifest.entries()]
+
+    def pull(
+        self,
+        *,
+        source: str,
+        source_uri: str,
+        reference: str,
+        filters: Filters = None,
+        backend_type: str | None = None,
+        size_bytes: int | None = None,
+        labels: Mapping[str, Any],
+    ) -> dict[str, Any]:
+        """Have the model on disk, and answer as `POST /models/pull` does. Blocks as long as that takes.
+
+        Args:
+            source: `harbor` or `huggingface`.
+            reference: of the artifact in the registry, or id of the model at the hub.
+            filters: patterns of the files wanted from the hub; an artifact always comes whole.
+            size_bytes: what the caller expects, for progress until the source has told.
+            labels: `digest`, `category`, `name`, `version`, `checksum`, `metadata` for the manifest.
+
+        Raises:
+            PullError: with the code and the sentence to answer.
+            Unavailable: too many requests are waiting for pulls.
+        """
+        parsed = _pullable(source, source_uri, reference)
+        hub = parsed.scheme is Scheme.HUB
+        request = PullRequest(
+            source=parsed,
+            reference=reference,
+            filters=(filters or None) if hub else None,
+            gguf=backend_type == "llamacpp",
+            size_bytes=size_bytes,
+            labels=labels,
+        )
+        cached = self._pulls.pull(request)
+        return {"path": str(self._answer(request)), "cached": cached, "source_uri": source_uri}
+
+    def pulls(self) -> Sequence[dict[str, Any]]:
+        """The body of `GET /models/pulls`."""
+        return self._pulls.list()
+
+    def cancel(self, pull_id: str) -> str:
+        """Stop a pull; return its source URI once its traffic has ended and its disk is given back.
+
+        Raises:
+            NotFound: no such pull is running or waiting.
+            Conflict: it was complete before it could be stopped.
+        """
+        return self._pulls.cancel(pull_id)
+
+    def stats(self) -> dict[str, int]:
+        """Counts for `/metrics`: pulls completed, cached, failed, running, queued."""
+        return self._pulls.stats()
+
+    def delete(self, name: str, filters: Filters = None) -> dict[str, Any]:
+        """Delete a model, or its files that match `filters`, and answer as `DELETE /models/{name}` does.
+
+        Raises:
+            NotFound: the manifest has no such model.
+            Conflict: an instance uses one of the files, or the model is being pulled.
+            StoreError: it could not be deleted, and is as it was.
+        """
+        with self._pulls.quiet(name):
+            entry = self._manifest.find_slug(name)
+            if entry is None:
+                raise NotFound(f"no model {name!r} is on this host")
+            folder = self.folder / entry.slug
+            names = to_go(folder, filters)
+            remaining = len(to_go(folder, None)) - len(names)
+            freed = sum((folder / file).lstat().st_size for file in names)
+            if names or not remaining:
+                check_unused(folder, names, self._in_use())
+                take_away(folder, names, entry, self._manifest, self._leftovers)
+        self._leftovers.empty_trash()
+        if not remaining:
+            detail = "Model deleted"
+        elif names:
+            detail = f"{len(names)} files deleted, {remaining} remain"
+        else:
+            detail = "No file matches the filters"
+        return {
+            "detail": detail,
+            "name": name,
+            "removed": names,
+            "freed_bytes": freed,
+            "remaining": remaining,
+        }
+
+    def _sweep(self) -> None:
+        self._pulls.sweep(PARTS_KEPT_S)
+
+    def _answer(self, request: PullRequest) -> Path:
+        """The path to tell a caller whose model is on disk."""
+        source, folder = request.source, self.folder / request.source.slug
+        try:
+            if request.gguf and not source.subpath:
+                weights = choose_weights(folder)
+                # Of the hub a caller gets the folder, and picks a file with `model_file`.
+                return weights if source.scheme is Scheme.REPO else folder
+            return self.resolve(source.uri)
+        except InvalidRequest as error:
+            raise PullError("not_found", str(error), source.uri) from error
 
     def _resolve_local(self, source: Source) -> Path:
         path = (self.folder / source.subpath).resolve()  # an absolute subpath replaces the folder
@@ -87,3 +218,21 @@ class ModelStore:
                 {"name": name, "size_bytes": stamp.size_bytes} for name, stamp in sorted(entry.files.items())
             ],
         }
+
+
+def _pullable(source: str, uri: str, reference: str) -> Source:
+    """Read what a pull is asked for. Raises PullError when it makes no sense."""
+    try:
+        parsed = parse_source(uri)
+    except MalformedSource as error:
+        raise PullError("invalid_request", str(error), uri) from error
+    expected = {"harbor": Scheme.REPO, "huggingface": Scheme.HUB}[source]
+    if parsed.scheme is not expected:
+        raise PullError(
+            "invalid_request", f"source {source!r} goes with {expected}://, not with {uri!r}", uri
+        )
+    if parsed.scheme is Scheme.HUB and not is_model_id(reference):
+        raise PullError("invalid_request", f"{reference!r} is not a model id of the hub", uri)
+    if parsed.scheme is Scheme.REPO and (".." in reference or not _REFERENCE.fullmatch(reference)):
+        raise PullError("invalid_request", f"{reference!r} is not a reference of a registry", uri)
+    return parsed

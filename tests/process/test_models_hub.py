@@ -1,0 +1,588 @@
+"""Pulls from the hub: the real client against a hub on loopback."""
+
+import errno
+import os
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from huggingface_hub import snapshot_download
+
+from solarhost.errors import NotFound
+from tests.process.models_faults import Content, noise, wait_for
+from tests.process.models_hub import Hub
+from tests.process.models_puller import Puller, bytes_of, workers
+
+MIB = 1 << 20
+MakePuller = Callable[..., Puller]
+
+
+@pytest.fixture(scope="module")
+def hub_server() -> Iterator[Hub]:
+    hub = Hub()
+    yield hub
+    hub.end()
+
+
+@pytest.fixture
+def hub(hub_server: Hub) -> Iterator[Hub]:
+    yield hub_server
+    hub_server.reset()
+
+
+@pytest.fixture
+def make(tmp_path: Path, hub: Hub) -> Iterator[MakePuller]:
+    made: list[Puller] = []
+
+    def build(**settings: Any) -> Puller:
+        made.append(Puller(**({"models_dir": tmp_path / "models", "hf_endpoint": hub.url} | settings)))
+        return made[-1]
+
+    yield build
+    for puller in made:
+        puller.store.close(time.monotonic() + 10)
+    assert workers() == []
+
+
+@pytest.fixture
+def puller(make: MakePuller) -> Puller:
+    return make()
+
+
+def test_the_stand_in_serves_the_real_client(hub: Hub, tmp_path: Path) -> None:
+    weights, config = noise(300_000), Content(b'{"a": 1}')
+    hub.add("org/model", model__gguf=weights, config__json=config)
+    got = snapshot_download("org/model", local_dir=tmp_path / "got", endpoint=hub.url, token=False)
+    assert Path(got, "model.gguf").read_bytes() == bytes_of(weights)
+    assert Path(got, "config.json").read_bytes() == b'{"a": 1}'
+
+
+def test_the_library_itself_resumes_nothing(hub: Hub, tmp_path: Path) -> None:
+    """Why ranges are fetched by ourselves. When this fails, the library has learned it."""
+    hub.add("org/model", model__gguf=noise(3 * MIB))
+    hub.fault("model.gguf", reset_at=2 * MIB)
+    with pytest.raises(Exception, match="reset"):
+        snapshot_download("org/model", local_dir=tmp_path / "got", endpoint=hub.url, token=False)
+    hub.storage.faults.clear()
+    snapshot_download("org/model", local_dir=tmp_path / "got", endpoint=hub.url, token=False)
+    assert [seen.headers.get("range") for seen in hub.storage.faults.requests()] == [None]
+
+
+def test_a_model_is_pulled_verified_and_recorded(hub: Hub, puller: Puller) -> None:
+    weights, config = noise(700_000), Content(b'{"a": 1}')
+    uri = hub.add("org/model", model__gguf=weights, config__json=config)
+    answer = puller.pull(uri)
+    folder = puller.folder / "hf--org--model"
+    assert answer == {"path": str(folder), "cached": False, "source_uri": uri}
+    assert (folder / "model.gguf").read_bytes() == bytes_of(weights)
+    assert puller.on_disk() == {"manifest.json", "hf--org--model/model.gguf", "hf--org--model/config.json"}
+    [model] = puller.store.list()
+    assert model["size_bytes"] == weights.size + config.size
+    assert model["files"] == [
+        {"name": "config.json", "size_bytes": config.size},
+        {"name": "model.gguf", "size_bytes": weights.size},
+    ]
+    assert puller.store.resolve(uri) == folder
+    phases = [event.phase for event in puller.events]
+    assert phases[0] == "resolving"
+    assert phases[-3:] == ["verifying", "finalizing", "completed"]
+    assert puller.events[-1].bytes_done == puller.events[-1].bytes_total == weights.size + config.size
+
+
+def test_a_second_pull_asks_nobody(hub: Hub, puller: Puller) -> None:
+    uri = hub.add("org/model", model__gguf=noise(1000))
+    puller.pull(uri)
+    hub.faults.clear()
+    assert puller.pull(uri)["cached"] is True
+    assert hub.faults.seen == []
+
+
+def test_what_was_emptied_under_the_running_store_is_pulled_again(hub: Hub, puller: Puller) -> None:
+    uri = hub.add("org/model", model__gguf=noise(1000), other__gguf=noise(900, seed=1))
+    puller.pull(uri)
+    (puller.folder / "hf--org--model" / "model.gguf").unlink()
+    hub.storage.faults.clear()
+    assert puller.pull(uri)["cached"] is False
+    assert [seen.path.split("/")[1] for seen in hub.storage.faults.requests()] == ["model.gguf"]
+    for path in (puller.folder / "hf--org--model").iterdir():
+        path.unlink()
+    (puller.folder / "hf--org--model").rmdir()
+    (puller.folder / "manifest.json").unlink()
+    assert puller.pull(uri)["cached"] is False
+    assert puller.store.resolve(uri).is_dir()
+
+
+# Filters
+
+
+def test_filters_choose_what_comes_and_later_ones_add_to_it(hub: Hub, puller: Puller) -> None:
+    uri = hub.add("org/m", a_Q4__gguf=noise(1000), a_Q8__gguf=noise(2000, 1), mmproj__gguf=noise(500, 2))
+    puller.pull(uri, filters=["*Q4*", "mmproj*"])
+    assert puller.events[-1].bytes_total == 1500
+    folder = puller.folder / "hf--org--m"
+    assert {path.name for path in folder.iterdir()} == {"a_Q4.gguf", "mmproj.gguf"}
+    (folder / "notes.md").write_text("mine")
+    first = (folder / "a_Q4.gguf").stat()
+    hub.storage.faults.clear()
+    assert puller.pull(uri, filters=["*Q4*"])["cached"] is True
+    assert puller.pull(uri, filters=["*Q8*"])["cached"] is False
+    assert {path.name for path in folder.iterdir()} == {"a_Q4.gguf", "a_Q8.gguf", "mmproj.gguf", "notes.md"}
+    assert (folder / "a_Q4.gguf").stat().st_ino == first.st_ino
+    assert len(hub.storage.faults.requests()) == 1
+    assert puller.store.list()[0]["file_filters"] == ["*Q4*", "*Q8*", "mmproj*"]
+
+
+def test_filters_that_match_nothing_are_an_error(hub: Hub, puller: Puller) -> None:
+    uri = hub.add("org/m", a__gguf=noise(1000))
+    assert puller.failure(uri, filters=["*Q9*"]).code == "not_found"
+    assert puller.on_disk() == set()
+
+
+def test_a_model_without_gguf_is_no_model_for_llamacpp(hub: Hub, puller: Puller) -> None:
+    uri = hub.add("org/m", model__safetensors=noise(1000))
+    assert puller.failure(uri, backend_type="llamacpp").code == "not_found"
+    assert hub.storage.faults.seen == []
+    puller.pull(uri)
+    assert puller.failure(uri, backend_type="llamacpp").code == "not_found"
+
+
+# Faults that pass
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        {"stall_at": MIB},
+        {"reset_at": MIB},
+        {"truncate_at": MIB},
+        {"status": 500},
+        {"status": 503, "headers": {"Retry-After": "0"}},
+        {"status": 429, "headers": {"Retry-After": "1"}},
+        {"status": 404},  # of the storage, not of the hub
+    ],
+    ids=str,
+)
+def test_a_fault_that_passes_is_overcome(hub: Hub, make: MakePuller, fault: dict[str, Any]) -> None:
+    puller = make(pull_stall_timeout_s=1.0)
+    weights = noise(3 * MIB)
+    uri = hub.add("org/m", model__gguf=weights)
+    hub.fault("model.gguf", **fault)
+    puller.pull(uri)
+    assert (puller.folder / "hf--org--m" / "model.gguf").read_bytes() == bytes_of(weights)
+    ranges = [seen.headers.get("range") for seen in hub.storage.faults.requests()]
+    assert len(ranges) == 2
+    if "stall_at" in fault or "truncate_at" in fault:  # a reset may take what was sent with it
+        start = int(str(ranges[1]).removeprefix("bytes=").partition("-")[0])
+        assert 0 < start <= MIB
+    assert sum(event.phase in ("completed", "failed") for event in puller.events) == 1
+
+
+def test_a_server_that_ignores_ranges_sends_it_all_again(hub: Hub, puller: Puller) -> None:
+    weights = noise(3 * MIB)
+    uri = hub.add("org/m", model__gguf=weights)
+    hub.fault("model.gguf", truncate_at=2 * MIB)
+    hub.fault("model.gguf", ignore_range=True)
+    puller.pull(uri)
+    assert (puller.folder / "hf--org--m" / "model.gguf").read_bytes() == bytes_of(weights)
+    done = [event.bytes_done for event in puller.events]
+    assert done == sorted(done)
+
+
+def test_an_address_that_expired_is_asked_for_again(hub: Hub, puller: Puller) -> None:
+    weights = noise(MIB)
+    uri = hub.add("org/m", model__gguf=weights)
+    hub.expired = 2
+    puller.pull(uri)
+    assert (puller.folder / "hf--org--m" / "model.gguf").read_bytes() == bytes_of(weights)
+
+
+def test_bytes_flipped_before_a_break_are_fetched_again(hub: Hub, puller: Puller) -> None:
+    weights = noise(2 * MIB)
+    uri = hub.add("org/m", model__gguf=weights)
+    hub.fault("model.gguf", truncate_at=MIB + 1000, flip_at=5)
+    puller.pull(uri)
+    assert (puller.folder / "hf--org--m" / "model.gguf").read_bytes() == bytes_of(weights)
+
+
+def test_a_busy_hub_is_asked_again(hub: Hub, puller: Puller) -> None:
+    uri = hub.add("org/m", model__gguf=noise(1000))
+    hub.fault("/api/models", status=429, headers={"Retry-After": "1"})
+    hub.fault("/api/models", status=502)
+    puller.pull(uri)
+    assert len(hub.faults.requests("/api/models")) == 3
+
+
+# Faults that stay
+
+
+@pytest.mark.parametrize(
+    ("where", "fault", "code", "status"),
+    [
+        ("/api/models", {"status": 401}, "auth_failed", 401),
+        ("/api/models", {"status": 403}, "auth_failed", 401),
+        ("/api/models", {"status": 404}, "not_found", 404),
+        ("/api/models", {"status": 500}, "source_unreachable", 502),
+        ("/resolve/", {"status": 401}, "auth_failed", 401),
+        ("/resolve/", {"status": 404}, "not_found", 404),
+        ("/resolve/", {"status": 429}, "source_unreachable", 502),
+        ("/resolve/", {"status": 418}, "model_pull_failed", 502),
+        ("model.gguf", {"status": 500}, "source_unreachable", 502),
+        ("model.gguf", {"status": 403}, "source_unreachable", 502),
+        ("model.gguf", {"stall_at": 1000}, "source_unreachable", 502),
+        ("model.gguf", {"reset_at": 0}, "source_unreachable", 502),
+        ("model.gguf", {"truncate_at": 0}, "source_unreachable", 502),
+        ("model.gguf", {"flip_at": 77}, "model_pull_failed", 502),
+        ("model.gguf", {"reset_at": 500_000, "ignore_range": True}, "source_unreachable", 502),
+    ],
+    ids=str,
+)
+def test_a_fault_that_stays_fails_and_leaves_the_disk_as_it_was(
+    hub: Hub, make: MakePuller, where: str, fault: dict[str, Any], code: str, status: int
+) -> None:
+    puller = make(pull_stall_timeout_s=0.5, pull_retries=1)
+    uri = hub.add("org/m", model__gguf=noise(MIB))
+    hub.fault(where, times=99, **fault)
+    error = puller.failure(uri)
+    assert (error.code, error.status) == (code, status)
+    assert error.body() == {
+        "error": code,
+        "detail": str(error),
+        "source_uri": uri,
+        "status_code": status,
+    }
+    assert list(puller.folder.iterdir()) == []
+    assert [event.phase for event in puller.events if event.phase in ("completed", "failed")] == ["failed"]
+    assert puller.store.pulls() == []
+    hub.faults.clear()
+    hub.storage.faults.clear()
+    assert puller.pull(uri)["cached"] is False
+
+
+def test_a_hub_that_is_not_there_is_unreachable(hub: Hub, make: MakePuller) -> None:
+    error = make(hf_endpoint="http://127.0.0.1:9", pull_retries=0).failure("huggingface://org/m")
+    assert error.code == "source_unreachable"
+    assert "refused" in str(error)
+
+
+def test_a_gated_model_needs_its_token(hub: Hub, make: MakePuller) -> None:
+    uri = hub.add("org/m", model__gguf=noise(1000))
+    hub.gated.add("org/m")
+    error = make().failure(uri)
+    assert (error.code, error.status) == ("auth_failed", 401)
+    assert "gated" in str(error)
+    wrong = make(hf_token="hf_wrong").failure(uri)
+    assert wrong.code == "auth_failed"
+    assert "hf_wrong" not in str(wrong)
+    make(hf_token=hub.token).pull(uri)
+
+
+def test_keys_go_to_the_hub_only(hub: Hub, make: MakePuller, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_TOKEN", hub.token)
+    puller = make(hf_token=hub.token)
+    uri = hub.add("org/m", model__gguf=noise(2 * MIB))
+    hub.fault("model.gguf", bytes_per_s=float(MIB))
+    thread, _ = puller.in_background(uri)
+    [worker] = wait_for(workers)
+    wait_for(lambda: hub.storage.faults.sent() > 0)
+    assert hub.token not in " ".join(worker.cmdline())
+    assert hub.token not in " ".join(worker.environ().values())
+    thread.join()
+    assert all(seen.headers.get("authorization") == f"Bearer {hub.token}" for seen in hub.faults.requests())
+    assert all("authorization" not in seen.headers for seen in hub.storage.faults.requests())
+
+
+@pytest.mark.parametrize("name", ["../evil.gguf", "/etc/evil.gguf", "a/../../evil.gguf", "a\\b.gguf"])
+def test_a_file_name_that_leaves_the_folder_is_refused(hub: Hub, puller: Puller, name: str) -> None:
+    hub.repos["org/m"] = {"good.gguf": noise(100), name: noise(100, 1)}
+    error = puller.failure("huggingface://org/m")
+    assert (error.code, error.status) == ("model_pull_failed", 502)
+    assert hub.storage.faults.seen == []
+    assert list(puller.folder.iterdir()) == []
+
+
+# The previous version
+
+
+def test_a_pull_that_fails_leaves_the_previous_version(hub: Hub, make: MakePuller) -> None:
+    puller = make(pull_retries=0)
+    uri = hub.add("org/m", model__gguf=noise(1000))
+    puller.pull(uri)
+    before = (puller.folder / "manifest.json").read_bytes()
+    hub.add("org/m", model__gguf=noise(1000), more__gguf=noise(2000, 1))
+    hub.fault("more.gguf", times=9, status=500)
+    path = puller.folder / "hf--org--m" / "model.gguf"
+    os.utime(path, (1, 1))  # so that the model is looked at again
+    (path.parent / "mine.txt").write_text("kept")
+    assert puller.pull(uri)["cached"] is True  # the content is right
+    path.write_bytes(b"spoiled")
+    assert puller.failure(uri).code == "source_unreachable"
+    assert path.read_bytes() == b"spoiled"
+    assert (path.parent / "mine.txt").read_text() == "kept"
+    assert (puller.folder / "manifest.json").read_bytes() != before  # the new time was noted
+    hub.storage.faults.clear()
+    assert puller.pull(uri)["cached"] is False
+    assert {p.name for p in path.parent.iterdir()} == {"model.gguf", "more.gguf", "mine.txt"}
+
+
+def test_a_touched_file_is_read_and_not_fetched(hub: Hub, puller: Puller) -> None:
+    uri = hub.add("org/m", model__gguf=noise(1000), config__json=Content(b"{}"))
+    puller.pull(uri)
+    os.utime(puller.folder / "hf--org--m" / "model.gguf", (1, 1))
+    hub.faults.clear()
+    assert puller.pull(uri)["cached"] is True
+    assert hub.faults.seen == []
+    assert workers() == []
+
+
+def test_full_verification_finds_what_size_and_time_hide(hub: Hub, make: MakePuller) -> None:
+    uri = hub.add("org/m", model__gguf=noise(1000))
+    quick, full = make(), make(verify_cached="full")
+    quick.pull(uri)
+    path = quick.folder / "hf--org--m" / "model.gguf"
+    status = path.stat()
+    path.write_bytes(bytes(1000))
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+    assert quick.pull(uri)["cached"] is True
+    assert full.pull(uri)["cached"] is False
+    assert path.read_bytes() == bytes_of(noise(1000))
+    hub.faults.clear()
+    assert full.pull(uri)["cached"] is True
+    assert hub.faults.seen == []
+    assert "verifying" in [event.phase for event in full.events]
+
+
+def test_a_link_in_the_model_folder_is_replaced_and_not_followed(
+    hub: Hub, puller: Puller, tmp_path: Path
+) -> None:
+    uri = hub.add("org/m", model__gguf=noise(1000))
+    outside = tmp_path / "outside"
+    outside.write_bytes(bytes_of(noise(1000)))
+    folder = puller.folder / "hf--org--m"
+    folder.mkdir(parents=True)
+    (folder / "model.gguf").symlink_to(outside)
+    puller.pull(uri)
+    assert not (folder / "model.gguf").is_symlink()
+    assert outside.exists()
+
+
+def test_two_names_of_the_same_bytes_are_downloaded_once(hub: Hub, puller: Puller) -> None:
+    uri = hub.add("org/m", a__gguf=noise(1000), b__gguf=noise(1000))
+    puller.pull(uri)
+    assert {path.name for path in (puller.folder / "hf--org--m").iterdir()} == {"a.gguf", "b.gguf"}
+    assert len(hub.storage.faults.requests()) == 1
+
+
+# Sharing, queue, cancelling, progress
+
+
+def test_requests_for_the_same_model_share_one_download(hub: Hub, puller: Puller) -> None:
+    uri = hub.add("org/m", model__gguf=noise(2 * MIB))
+    hub.fault("model.gguf", bytes_per_s=4.0 * MIB)
+    requests = [puller.in_background(uri) for _ in range(4)]
+    for thread, outcome in requests:
+        thread.join()
+        assert outcome[0]["source_uri"] == uri
+    assert len(hub.storage.faults.requests()) == 1
+    assert sum(event.phase == "completed" for event in puller.events) == 1
+
+
+def test_a_shared_failure_reaches_everyone(hub: Hub, puller: Puller) -> None:
+    uri = hub.add("org/m", model__gguf=noise(2 * MIB))
+    hub.fault("model.gguf", times=9, bytes_per_s=4.0 * MIB, flip_at=9)
+    requests = [puller.in_background(uri) for _ in range(3)]
+    for thread, outcome in requests:
+        thread.join()
+        assert outcome[0].code == "model_pull_failed"
+    assert sum(event.phase == "failed" for event in puller.events) == 1
+
+
+def test_other_files_of_a_model_being_pulled_come_after_it(hub: Hub, puller: Puller) -> None:
+    uri = hub.add("org/m", a__gguf=noise(2 * MIB), b__gguf=noise(1000, 1))
+    hub.fault("a.gguf", bytes_per_s=4.0 * MIB)
+    first, _ = puller.in_background(uri, filters=["a*"])
+    wait_for(puller.store.pulls)
+    second, outcome = puller.in_background(uri, filters=["b*"])
+    first.join()
+    second.join()
+    assert outcome[0]["cached"] is False
+    assert {path.name for path in (puller.folder / "hf--org--m").iterdir()} == {"a.gguf", "b.gguf"}
+
+
+def test_more_pulls_than_allowed_wait_and_say_so(hub: Hub, make: MakePuller) -> None:
+    puller = make(max_pulls=2)
+    uris = [hub.add(f"org/m{n}", model__gguf=noise(3 * MIB, n)) for n in range(3)]
+    hub.fault("model.gguf", times=2, bytes_per_s=2.0 * MIB)
+    threads = []
+    for number, uri in enumerate(uris):
+        threads.append(puller.in_background(uri)[0])
+        wait_for(lambda count=number + 1: len(puller.store.pulls()) == count)
+    shown = puller.store.pulls()
+    assert [pull["queue_position"] for pull in shown] == [None, None, 1]
+    assert shown[2]["phase"] == "queued"
+    assert len(workers()) <= 2
+    wait_for(lambda: [e for e in puller.events if e.source_uri == uris[2] and e.phase == "resolving"])
+    for thread in threads:
+        thread.join()
+    assert sorted(event.source_uri for event in puller.events if event.phase == "completed") == uris
+
+
+def test_a_cancelled_pull_stops_and_gives_the_disk_back(hub: Hub, puller: Puller) -> None:
+    uri = hub.add("org/m", model__gguf=Content(zeros=500 * MIB))
+    hub.fault("model.gguf", bytes_per_s=20.0 * MIB)
+    thread, outcome = puller.in_background(uri)
+    wait_for(lambda: hub.storage.faults.sent() > MIB)
+    [pull] = puller.store.pulls()
+    assert puller.store.cancel(pull["id"]) == uri
+    assert workers() == []
+    assert list(puller.folder.iterdir()) == []
+    assert puller.store.pulls() == []
+    thread.join()
+    assert outcome[0].code == "model_pull_failed"
+    assert "cancelled" in str(outcome[0])
+    assert [event.phase for event in puller.events if event.phase in ("completed", "failed")] == ["failed"]
+    with pytest.raises(NotFound):
+        puller.store.cancel(pull["id"])
+    hub.storage.faults.clear()
+    puller.pull(hub.add("org/m", model__gguf=noise(1000)))
+
+
+def test_a_waiting_pull_can_be_cancelled(hub: Hub, make: MakePuller) -> None:
+    puller = make(max_pulls=1)
+    slow = hub.add("org/slow", model__gguf=noise(2 * MIB))
+    hub.fault("model.gguf", bytes_per_s=2.0 * MIB)
+    first, _ = puller.in_background(slow)
+    wait_for(puller.store.pulls)
+    second, outcome = puller.in_background(hub.add("org/m", other__gguf=noise(1000)))
+    wait_for(lambda: len(puller.store.pulls()) == 2)
+    puller.store.cancel(puller.store.pulls()[1]["id"])
+    second.join()
+    assert "cancelled" in str(outcome[0])
+    first.join()
+    assert hub.storage.faults.requests("other") == []
+
+
+def test_progress_goes_on_and_never_falls(hub: Hub, puller: Puller) -> None:
+    weights = noise(4 * MIB)
+    uri = hub.add("org/m", model__gguf=weights)
+    hub.fault("model.gguf", bytes_per_s=2.0 * MIB, truncate_at=2 * MIB)
+    hub.fault("model.gguf", bytes_per_s=4.0 * MIB, ignore_range=True)
+    puller.pull(uri)
+    done = [event.bytes_done for event in puller.events]
+    assert done == sorted(done)
+    assert [event.phase for event in puller.events].count("downloading") >= 4
+    assert any(event.speed_bps for event in puller.events if event.phase == "downloading")
+    assert {event.bytes_total for event in puller.events if event.phase == "downloading"} == {weights.size}
+    assert [event.phase for event in puller.events][-1] == "completed"
+    assert sum(event.phase in ("completed", "failed") for event in puller.events) == 1
+
+
+def test_progress_goes_on_while_nothing_comes(hub: Hub, puller: Puller) -> None:
+    uri = hub.add("org/m", model__gguf=noise(2 * MIB))
+    hub.fault("model.gguf", stall_at=MIB)
+    thread, _ = puller.in_background(uri)
+    wait_for(lambda: sum(event.phase == "downloading" for event in puller.events) > 5)
+    [pull] = puller.store.pulls()
+    puller.store.cancel(pull["id"])
+    thread.join()
+
+
+def test_verifying_goes_on_at_its_interval(hub: Hub, make: MakePuller) -> None:
+    puller = make(verify_cached="full", pull_progress_interval_s=0.05)
+    uri = hub.add("org/m", model__gguf=Content(zeros=600 * MIB))
+    puller.pull(uri)
+    puller.events.clear()
+    assert puller.pull(uri)["cached"] is True
+    verifying = [event for event in puller.events if event.phase == "verifying"]
+    assert len(verifying) >= 2
+    assert [event.phase for event in puller.events][-1] == "completed"
+
+
+def test_memory_does_not_grow_with_the_file(hub: Hub, puller: Puller) -> None:
+    uri = hub.add("org/m", model__gguf=Content(zeros=700 * MIB))
+    thread, outcome = puller.in_background(uri)
+    [worker] = wait_for(workers)
+    peak = 0
+    while thread.is_alive():
+        try:
+            status = Path(f"/proc/{worker.pid}/status").read_text()
+        except (FileNotFoundError, ProcessLookupError):
+            break
+        peak = max([peak, *(int(line.split()[1]) for line in status.splitlines() if "VmHWM" in line)])
+        thread.join(0.02)
+    thread.join()
+    assert outcome[0]["cached"] is False
+    assert 0 < peak < 100 * 1024  # KiB
+
+
+# Disk
+
+
+def test_a_pull_that_does_not_fit_is_refused_before_its_first_byte(hub: Hub, make: MakePuller) -> None:
+    uri = hub.add("org/m", model__gguf=noise(1000))
+    error = make(min_free_disk_gb=1e6).failure(uri)
+    assert (error.code, error.status) == ("insufficient_storage", 507)
+    assert "MIN_FREE_DISK_GB" in str(error)
+    assert hub.storage.faults.seen == []
+
+
+def test_disk_promised_to_one_pull_is_not_given_to_another(hub: Hub, make: MakePuller) -> None:
+    probe = os.statvfs("/tmp")
+    half = int(probe.f_bavail * probe.f_frsize * 0.6)
+    puller = make()
+    first = hub.add("org/a", model__gguf=Content(b""))
+    hub.repos["org/a"]["model.gguf"].size = half  # it never comes that far
+    second = hub.add("org/b", other__gguf=Content(b""))
+    hub.repos["org/b"]["other.gguf"].size = half
+    hub.repos["org/a"]["model.gguf"].sha256 = "a" * 64
+    hub.repos["org/b"]["other.gguf"].sha256 = "b" * 64
+    hub.fault("model.gguf", stall_at=0)
+    thread, _ = puller.in_background(first)
+    wait_for(lambda: hub.storage.faults.requests("model.gguf"))
+    error = puller.failure(second)
+    assert error.code == "insufficient_storage"
+    assert "promised to other pulls" in str(error)
+    puller.store.cancel(puller.store.pulls()[0]["id"])
+    thread.join()
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 8 MiB."""
+    folder = tmp_path / "small"
+    folder.mkdir()
+    assert os.system(f"mount -t tmpfs -o size=8m none {folder}") == 0
+    yield folder
+    os.system(f"umount {folder}")
+
+
+def test_a_disk_that_fills_up_meanwhile_ends_the_pull(hub: Hub, make: MakePuller, small_disk: Path) -> None:
+    puller = make(models_dir=small_disk / "models")
+    uri = hub.add("org/m", model__gguf=noise(6 * MIB))
+    hub.fault("model.gguf", bytes_per_s=4.0 * MIB)
+    thread, outcome = puller.in_background(uri)
+    wait_for(lambda: hub.storage.faults.sent() > MIB)
+    ballast = small_disk / "ballast"
+    try:
+        ballast.write_bytes(bytes(8 * MIB))
+    except OSError as error:
+        assert error.errno == errno.ENOSPC
+    thread.join()
+    assert (outcome[0].code, outcome[0].status) == ("insufficient_storage", 507)
+    assert list(puller.folder.iterdir()) == []
+    ballast.unlink()
+    hub.storage.faults.clear()
+    puller.pull(uri)
+
+
+def test_the_disk_is_watched_while_a_pull_runs(hub: Hub, make: MakePuller, small_disk: Path) -> None:
+    puller = make(models_dir=small_disk / "models", min_free_disk_gb=2 / 1024)
+    uri = hub.add("org/m", model__gguf=noise(3 * MIB))
+    hub.fault("model.gguf", bytes_per_s=float(MIB))
+    thread, outcome = puller.in_background(uri)
+    wait_for(lambda: hub.storage.faults.sent() > 0)
+    (small_disk / "ballast").write_bytes(bytes(6 * MIB))
+    thread.join()
+    assert outcome[0].code == "insufficient_storage"
+    assert list(puller.folder.iterdir()) == []
