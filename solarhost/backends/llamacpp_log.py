@@ -30,7 +30,7 @@ KEPT_GENERATIONS = 256
 # A batch without any of these is done after a few searches of its text, however many lines it has.
 _MARKS = ("| task ", "eval time =", "slots are idle", "listening on", "model loaded")
 
-_SLOT = re.compile(r"slot +\w*: +id +(\d+) \| task (\d+) \| *(.*)")
+_SLOT = re.compile(r"slot +\S*: +id +(\d+) \| task (\d+) \| *(.*)")
 _BARE_TIMING = re.compile(r" *((?:prompt )?eval time = .*)")  # older builds: follows a print_timing line
 _READY = re.compile(r"model loaded|listening on http")
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from threading import Lock
 
 IN_MODIFY = 0x2
+IN_ONESHOT = 0x80000000
 SAFETY_S = 5.0  # look at the file this often even when the kernel says nothing
 FIRST_POLL_S, LAST_POLL_S = 0.02, 0.25  # without inotify: the pause doubles while nothing comes
 
@@ -16,11 +17,16 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 class GrowthWatch:
-    """Lets one thread sleep until its file changes, a time is up, or another thread calls `wake`."""
+    """Lets one thread sleep until its file changes, a time is up, or another thread calls `wake`.
 
-    def __init__(self, path: Path):
+    The kernel is asked for one notice a wait. A lasting watch would have it work at every write of the
+    child, which made a child that prints as fast as it can half as slow again.
+    """
+
+    def __init__(self, descriptor: int, path: Path):
+        self._file = descriptor
         self._path = path
-        self._inotify = _watch(path)
+        self._inotify = _inotify()
         self._sleeper, self._waker = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         self._lock = Lock()  # guards the descriptors against a wake after the close
         self._closed = False
@@ -33,8 +39,10 @@ class GrowthWatch:
 
     def wait(self, seen: int, timeout_s: float = SAFETY_S) -> None:
         """Return when the file may differ from the `seen` bytes, when woken, or when the time is up."""
-        if self._inotify is None:
+        if self._inotify is None or not _watch_once(self._inotify, self._path):
             self._wait_by_looking(seen, timeout_s)
+            return
+        if os.fstat(self._file).st_size != seen:  # it grew just before the watch was set
             return
         for descriptor, _ in self._grown.poll(max(0.0, timeout_s) * 1000):
             if descriptor == self._inotify:
@@ -55,6 +63,8 @@ class GrowthWatch:
 
     def close(self) -> None:
         with self._lock:
+            if self._closed:
+                return
             self._closed = True
             for descriptor in (self._sleeper, self._waker, self._inotify):
                 if descriptor is not None:
@@ -66,20 +76,20 @@ class GrowthWatch:
         while (left := deadline - time.monotonic()) > 0:
             if self._woken.poll(min(pause_s, left) * 1000):
                 return
-            with suppress(FileNotFoundError):
-                if self._path.stat().st_size != seen:
-                    return
+            if os.fstat(self._file).st_size != seen:
+                return
             pause_s = min(pause_s * 2, LAST_POLL_S)
 
 
-def _watch(path: Path) -> int | None:
-    """A descriptor that becomes readable when `path` is written to; None when the system has none left."""
+def _inotify() -> int | None:
+    """A descriptor for watches; None when the system has none (left)."""
     if not hasattr(_libc, "inotify_init1"):
         return None
     descriptor: int = _libc.inotify_init1(os.O_CLOEXEC | os.O_NONBLOCK)
-    if descriptor < 0:
-        return None
-    if _libc.inotify_add_watch(descriptor, os.fsencode(path), IN_MODIFY) < 0:
-        os.close(descriptor)
-        return None
-    return descriptor
+    return descriptor if descriptor >= 0 else None
+
+
+def _watch_once(inotify: int, path: Path) -> bool:
+    """Have `inotify` become readable at the next write to `path`; False when that can't be."""
+    watch: int = _libc.inotify_add_watch(inotify, os.fsencode(path), ctypes.c_uint32(IN_MODIFY | IN_ONESHOT))
+    return watch >= 0

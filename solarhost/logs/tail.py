@@ -15,7 +15,7 @@ from solarhost.logs.splitter import LineSplitter
 
 logger = logging.getLogger(__name__)
 
-BLOCK = 1024 * 1024
+BLOCK = 128 * 1024  # larger ones cost more a line: they fall out of the processor's cache
 GATHER_S = 0.008  # after reading all there is: one wake for many lines, and the child keeps its core
 NOTE_S = 1.0  # how often a checkpoint is written while lines come
 PROGRESS_S = 1.0  # how often an unfinished progress line is shown
@@ -83,7 +83,7 @@ class LogTail(Thread):
         except OSError as error:
             self._reader.failed(error)
             return
-        watch = GrowthWatch(self.path)
+        watch = GrowthWatch(descriptor, self.path)
         with self._lock:
             self._watch = watch
             if self._ending:

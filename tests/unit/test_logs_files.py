@@ -254,22 +254,47 @@ def test_a_log_dir_that_vanished_is_made_again(world):
 # -- waiting for growth
 
 
-def test_growth_is_seen_without_the_kernels_help_too(tmp_path):
+@pytest.fixture
+def watched(tmp_path):
     path = tmp_path / "log"
-    watch = GrowthWatch(path)  # there is no file yet, so inotify can't watch it
-    writer = Timer(0.05, path.write_bytes, [b"x"])
+    with open(path, "ab", buffering=0) as file:
+        watch = GrowthWatch(file.fileno(), path)
+        yield watch, file, path
+        watch.close()
+
+
+def test_growth_ends_a_wait(watched):
+    watch, file, _ = watched
+    for written in range(3):
+        writer = Timer(0.05, file.write, [b"x"])
+        writer.start()
+        started = time.monotonic()
+        watch.wait(written, timeout_s=30)
+        assert time.monotonic() - started < 20
+        writer.join()
+
+
+def test_growth_before_the_wait_ends_it_too(watched):
+    watch, file, _ = watched
+    file.write(b"x")
+    started = time.monotonic()
+    watch.wait(0, timeout_s=30)
+    assert time.monotonic() - started < 20
+
+
+def test_growth_is_seen_without_the_kernels_help_too(watched):
+    watch, file, path = watched
+    path.unlink()  # so that inotify can't find it
+    writer = Timer(0.05, file.write, [b"x"])
     writer.start()
     started = time.monotonic()
     watch.wait(0, timeout_s=30)
     assert time.monotonic() - started < 20
     writer.join()
-    watch.close()
 
 
-def test_a_wake_ends_a_wait_and_is_harmless_after_the_close(tmp_path):
-    path = tmp_path / "log"
-    path.touch()
-    watch = GrowthWatch(path)
+def test_a_wake_ends_a_wait_and_is_harmless_after_the_close(watched):
+    watch, _, _ = watched
     watch.wake()
     started = time.monotonic()
     watch.wait(0, timeout_s=30)
