@@ -27,11 +27,11 @@ class ReservationRequest(Schema):
     workload_type = fields.Str(load_default="training", validate=validate.OneOf(WORKLOADS))
     requester = fields.Str(load_default=None, allow_none=True, validate=validate.Length(max=200))
     vram_gb = fields.Float(
-        required=True,
+        load_default=0.0,
         validate=validate.Range(0, MAX_GB),
         metadata={"description": "GiB on each GPU; on a host without GPUs it is RAM."},
     )
-    ram_gb = fields.Float(required=True, validate=validate.Range(0, MAX_GB))
+    ram_gb = fields.Float(load_default=0.0, validate=validate.Range(0, MAX_GB))
     disk_gb = fields.Float(load_default=0.0, allow_none=True, validate=validate.Range(0, MAX_GB))
     gpu_count = fields.Int(load_default=1, strict=True, validate=validate.Range(1, 1024))
     gpu_ids = fields.List(

@@ -62,8 +62,7 @@ class Resources:
             self._ledger, self._telemetry, self._running, self._publish, settings.vram_release_timeout_s
         )
         self._publishing = Lock()  # guards the order in which snapshots replace each other
-        self._accounts = Accounts(self._telemetry.readings(), [], {})
-        self._snapshot = b"{}"
+        self._show(Accounts(self._telemetry.readings(), [], {}))
         self.loop = PeriodicThread("loop-resources", PUBLISH_INTERVAL_S, self._publish)
 
     def start(self) -> None:
@@ -199,9 +198,12 @@ class Resources:
         self._drop_expired()
         running = self._running()
         with self._publishing:
-            self._accounts = Accounts(self._telemetry.readings(), self._ledger.entries(), running)
-            self._snapshot = json.dumps(render.snapshot(self._accounts), separators=(",", ":")).encode()
+            self._show(Accounts(self._telemetry.readings(), self._ledger.entries(), running))
         self._report_problems()
+
+    def _show(self, accounts: Accounts) -> None:
+        self._accounts = accounts
+        self._snapshot = json.dumps(render.snapshot(accounts), separators=(",", ":")).encode()
 
     def _running(self) -> Running:
         """The processes of all entries that run, by entry."""

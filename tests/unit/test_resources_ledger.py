@@ -14,6 +14,7 @@ from solarhost.resources.errors import (
     GpuShort,
     ReservationRunning,
     StartCancelled,
+    TelemetryUnavailable,
     UnknownGpu,
 )
 from solarhost.resources.readings import GIB
@@ -28,6 +29,17 @@ pytest_plugins = ["tests.resources_fixtures"]
 def ask(job_id="job-1", *, expires_at=None, vram=0.0, ram=0.0, disk=0.0, **need):
     sizes = {"vram": round(vram * GIB), "ram": round(ram * GIB), "disk": round(disk * GIB)}
     return Ask(job_id=job_id, expires_at=expires_at, need=Need(**sizes, **need))
+
+
+def test_before_the_first_reading_nothing_is_known_and_nothing_promised():
+    resources = Resources(Settings(), Problems(), lambda _: None)
+    shown = resources.snapshot()
+    assert shown["telemetry"]["gpu"] == "unreadable"
+    assert (shown["ram"]["total_gb"], shown["disk"]["available_gb"]) == (None, None)
+    assert (resources.gpu_count(), resources.health_memory()) == (None, [])
+    for dimension in ("vram", "ram", "disk"):
+        with pytest.raises(TelemetryUnavailable):
+            resources.reserve(ask(**{dimension: 1}))
 
 
 def test_a_pending_reservation_counts_in_full(two_gpus):
