@@ -1,1 +1,3 @@
-"""Model server for HuggingFace checkpoints; stands alone, imports nothing of solarhost."""
+"""A standalone server for HuggingFace models: `python -m hf_server --help`."""
+
+__version__ = "1.0.0"

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from solarhost import __version__
+from solarhost.backends.huggingface import huggingface_backends
 from solarhost.backends.llamacpp import LlamaCpp
 from solarhost.backends.registry import Backends
 from solarhost.control import payloads
@@ -62,7 +63,7 @@ class Host:
         self.models = ModelStore(
             settings, publish, self.problems, in_use=lambda: self.instances.files_in_use()
         )
-        self.backends = Backends([LlamaCpp(settings.llama_server_path)])
+        self.backends = Backends([LlamaCpp(settings.llama_server_path), *huggingface_backends(settings)])
         self.instances = Instances(
             settings,
             backends=self.backends,

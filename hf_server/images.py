@@ -1,0 +1,148 @@
+"""Pictures from data URIs and, where allowed, from public addresses; bounded in bytes and in pixels."""
+
+import base64
+import binascii
+import io
+import ipaddress
+import socket
+from collections.abc import Callable
+from urllib.parse import urljoin, urlsplit
+
+from PIL import Image, ImageOps, UnidentifiedImageError
+from urllib3 import HTTPConnectionPool, HTTPResponse, HTTPSConnectionPool, Timeout
+from urllib3.exceptions import HTTPError
+
+from hf_server.errors import BadRequest
+
+MAX_BYTES = 10 * 1024 * 1024
+MAX_PIXELS = 40_000_000
+_FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP")
+_TIMEOUT = Timeout(connect=5, read=10)
+_REDIRECTS = 3
+_CHUNK = 65536
+
+Resolve = Callable[[str], list[str]]
+
+
+class ImageLoader:
+    """Loads the images of a request. Safe from any thread.
+
+    Args:
+        allow_urls: fetch http(s) addresses; data URIs are always taken.
+        resolve: the addresses of a host name.
+    """
+
+    def __init__(self, *, allow_urls: bool, resolve: Resolve | None = None):
+        self._allow_urls = allow_urls
+        self._resolve = resolve or _addresses
+
+    def load(self, address: str, param: str) -> Image.Image:
+        """The picture behind a data URI or URL, upright, in RGB.
+
+        Raises:
+            BadRequest: it is too large, damaged, of an unknown kind, or may not be fetched.
+        """
+        if address.startswith("data:"):
+            return decode(_data(address, param), param)
+        if urlsplit(address).scheme not in ("http", "https"):
+            raise BadRequest(f"'{param}' must be a data URI or an http(s) address", param)
+        if not self._allow_urls:
+            raise BadRequest("this server takes images as data URIs only; it fetches no addresses", param)
+        return decode(self._fetch(address, param), param)
+
+    def _fetch(self, address: str, param: str) -> bytes:
+        for _ in range(_REDIRECTS + 1):
+            try:
+                with self._get(address, param) as response:
+                    target = response.get_redirect_location()
+                    if not target:
+                        return _read(response, param)
+                    address = urljoin(address, target)
+            except (HTTPError, OSError, ValueError) as error:
+                raise BadRequest(f"'{param}' can't be fetched: {error}", param) from error
+        raise BadRequest(f"'{param}' redirects more than {_REDIRECTS} times", param)
+
+    def _get(self, address: str, param: str) -> HTTPResponse:
+        """Connect to the very address that was checked, so that a second look-up can't lead elsewhere."""
+        parts = urlsplit(address)
+        host = parts.hostname
+        if parts.scheme not in ("http", "https") or not host:
+            raise BadRequest(f"'{param}' must be an http(s) address", param)
+        found = self._resolve(host)
+        if not found or not all(_is_public(ip) for ip in found):
+            raise BadRequest(f"'{param}' names a private, local or unknown address; it is not fetched", param)
+        pool: HTTPConnectionPool
+        if parts.scheme == "https":
+            pool = HTTPSConnectionPool(
+                found[0], parts.port or 443, timeout=_TIMEOUT, assert_hostname=host, server_hostname=host
+            )
+        else:
+            pool = HTTPConnectionPool(found[0], parts.port or 80, timeout=_TIMEOUT)
+        path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+        response = pool.urlopen(
+            "GET", path, headers={"Host": parts.netloc}, redirect=False, retries=False, preload_content=False
+        )
+        if not isinstance(response, HTTPResponse):
+            raise BadRequest(f"'{param}' can't be fetched", param)
+        return response
+
+
+def decode(data: bytes, param: str) -> Image.Image:
+    """The picture in `data`; its size is checked from the header, before any pixel is unpacked."""
+    if len(data) > MAX_BYTES:
+        raise BadRequest(
+            f"the image in '{param}' has {len(data)} bytes; at most {MAX_BYTES} are taken", param
+        )
+    try:
+        picture = Image.open(io.BytesIO(data), formats=_FORMATS)
+        width, height = picture.size
+        if width * height > MAX_PIXELS:
+            raise BadRequest(
+                f"the image in '{param}' has {width}x{height} pixels; at most {MAX_PIXELS} are taken", param
+            )
+        picture.load()
+        return ImageOps.exif_transpose(picture).convert("RGB")
+    except Image.DecompressionBombError as error:
+        raise BadRequest(f"the image in '{param}' has more than {MAX_PIXELS} pixels", param) from error
+    except UnidentifiedImageError as error:
+        kinds = ", ".join(_FORMATS)
+        raise BadRequest(f"'{param}' holds no image of a known kind ({kinds})", param) from error
+    except (OSError, ValueError, SyntaxError, EOFError) as error:
+        raise BadRequest(f"the image in '{param}' is damaged: {error}", param) from error
+
+
+def _data(address: str, param: str) -> bytes:
+    head, comma, payload = address.partition(",")
+    if not comma or not head.endswith(";base64"):
+        raise BadRequest(f"'{param}' must be of the form data:image/...;base64,...", param)
+    if len(payload) > MAX_BYTES * 4 // 3 + 4:
+        size = len(payload) * 3 // 4
+        raise BadRequest(f"the image in '{param}' has {size} bytes; at most {MAX_BYTES} are taken", param)
+    try:
+        return base64.b64decode(payload, validate=True)
+    except binascii.Error as error:
+        raise BadRequest(f"'{param}' is not valid base64: {error}", param) from error
+
+
+def _read(response: HTTPResponse, param: str) -> bytes:
+    if response.status != 200:
+        raise BadRequest(f"'{param}' can't be fetched: the answer has status {response.status}", param)
+    data = bytearray()
+    for chunk in response.stream(_CHUNK):
+        data += chunk
+        if len(data) > MAX_BYTES:
+            raise BadRequest(f"the image in '{param}' has more than {MAX_BYTES} bytes", param)
+    return bytes(data)
+
+
+def _addresses(host: str) -> list[str]:
+    try:
+        return [str(info[4][0]) for info in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)]
+    except (OSError, UnicodeError):
+        return []
+
+
+def _is_public(address: str) -> bool:
+    ip = ipaddress.ip_address(address)
+    mapped = getattr(ip, "ipv4_mapped", None)
+    return (mapped or ip).is_global and not (mapped or ip).is_multicast

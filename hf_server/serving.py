@@ -1,0 +1,73 @@
+"""gunicorn around the app: one worker with request threads, the model loaded in it after the fork."""
+
+import os
+import signal
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+from flask import Flask
+from gunicorn.app.base import BaseApplication
+from gunicorn.errors import HaltServer
+
+from hf_server import log
+from hf_server.app import create_app
+from hf_server.options import Options
+from hf_server.service import Service
+
+_WORKER_DIED = 4
+
+
+class Server(BaseApplication):  # type: ignore[misc]
+    """Runs until SIGTERM or until the worker dies; a dead model is not replaced unseen."""
+
+    def __init__(self, options: Options):
+        self._options = options
+        super().__init__()
+
+    def load_config(self) -> None:
+        options = self._options
+        settings: dict[str, Any] = {
+            "bind": f"[{options.host}]:{options.port}"
+            if ":" in options.host
+            else f"{options.host}:{options.port}",
+            "proc_name": f"hf_server {options.alias}",
+            "workers": 1,
+            "worker_class": "gthread",
+            "threads": options.threads,
+            "worker_connections": options.threads + 1024,
+            "keepalive": 75,
+            "timeout": 0,  # loading may hold the interpreter for long; whoever runs us watches /health
+            "graceful_timeout": 3,
+            "preload_app": False,
+            "control_socket_disable": True,
+            "loglevel": "warning",
+            "post_worker_init": post_worker_init,
+            "child_exit": child_exit,
+        }
+        for name, value in settings.items():
+            self.cfg.set(name, value)
+
+    def load(self) -> Flask:
+        return create_app(Service(self._options))
+
+
+def post_worker_init(worker: Any) -> None:
+    """In the worker, after the fork: begin to load, and end what runs as soon as SIGTERM comes."""
+    log.configure()
+    service: Service = worker.wsgi.extensions["hf_server"]
+    handle_exit: Callable[[int, FrameType | None], None] = worker.handle_exit
+
+    def on_term(number: int, frame: FrameType | None) -> None:
+        service.close()
+        handle_exit(number, frame)
+
+    signal.signal(signal.SIGTERM, on_term)
+    service.start()
+
+
+def child_exit(server: Any, worker: Any) -> None:
+    """In the master: without its worker the server is over, unless it is stopping anyway."""
+    if server.LISTENERS:
+        log.failure("worker_died", pid=worker.pid, master=os.getpid())
+        raise HaltServer("the model's worker died", _WORKER_DIED)

@@ -1,0 +1,166 @@
+"""hf_server as a process: its start, its end, and clients that go away."""
+
+import http.client
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+import requests
+
+from tests.agent import ROOT, free_port, wait_until
+from tests.hf_models import save_causal
+
+KEY = "process-key"
+STARTED_WITHIN_S = 110
+
+
+class Server:
+    def __init__(self, folder: Path, log: Path, *arguments: str):
+        self.port = free_port()
+        self.url = f"http://127.0.0.1:{self.port}"
+        self.log_path = log
+        with log.open("wb") as output:
+            self.process = subprocess.Popen(
+                [
+                    *(sys.executable, "-m", "hf_server", f"--model-id={folder}", "--alias=tiny"),
+                    *(f"--port={self.port}", *arguments),
+                ],
+                env={**os.environ, "PYTHONPATH": str(ROOT), "SOLAR_API_KEY": KEY, "HF_HUB_OFFLINE": "1"},
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+
+    def log(self) -> str:
+        return self.log_path.read_text()
+
+    def health(self) -> requests.Response | None:
+        try:
+            return requests.get(f"{self.url}/health", timeout=10)
+        except requests.RequestException:
+            return None
+
+    def metric(self, name: str) -> float:
+        text = requests.get(f"{self.url}/metrics", headers={"X-API-Key": KEY}, timeout=30).text
+        return next(float(line.split()[1]) for line in text.splitlines() if line.startswith(f"{name} "))
+
+    def end(self) -> int:
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(20)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    return save_causal(tmp_path_factory.mktemp("process-causal"))
+
+
+@pytest.fixture(scope="module")
+def server(folder, tmp_path_factory) -> Iterator[Server]:
+    """A running server; the answers of `/health` before it was ready are in `server.stages`."""
+    server = Server(folder, tmp_path_factory.mktemp("log") / "log", "--model-type=causal")
+    server.stages = []
+
+    def ready() -> bool:
+        assert server.process.poll() is None, server.log()
+        answer = server.health()
+        if answer is None:
+            return False
+        server.stages.append((answer.status_code, answer.json()))
+        return answer.status_code == 200
+
+    wait_until(ready, STARTED_WITHIN_S, "the model to be ready")
+    yield server
+    if server.process.poll() is None:
+        os.killpg(server.process.pid, signal.SIGKILL)
+        server.process.wait()
+
+
+def test_the_port_answers_while_the_model_loads(server):
+    before = [body for status, body in server.stages if status == 503]
+    assert before[0] == {"status": "loading", "stage": "importing"}
+    assert server.stages[-1][1]["status"] == "ok"
+    assert re.search(r"event=ready model=tiny device=cpu duration_s=[\d.]+", server.log())
+
+
+def stream(server: Server, max_tokens: int) -> http.client.HTTPResponse:
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)
+    body = {"prompt": "hello", "max_tokens": max_tokens, "stream": True, "logit_bias": {"2": -100}}
+    connection.request("POST", "/v1/completions", json.dumps(body), {"X-API-Key": KEY})
+    response = connection.getresponse()
+    assert response.status == 200
+    response.connection = connection
+    return response
+
+
+def test_a_client_that_goes_away_stops_its_generation(server):
+    response = stream(server, 500)
+    response.readline()
+    response.connection.sock.shutdown(2)
+    response.connection.close()
+    wait_until(lambda: server.metric("hf_server_requests_processing") == 0, 30, "the generation to stop")
+    wait_until(lambda: "status=499" in server.log(), 30, "the log line of its end")
+    end = next(line for line in server.log().splitlines() if "status=499" in line)
+    assert int(re.search(r"generated_tokens=(\d+)", end)[1]) < 500
+
+
+def test_the_log_has_the_counts_of_the_usage(server):
+    answer = requests.post(
+        f"{server.url}/v1/completions",
+        json={"prompt": "the quick brown fox", "max_tokens": 7, "temperature": 0},
+        headers={"X-API-Key": KEY},
+        timeout=60,
+    ).json()
+    line = next(line for line in server.log().splitlines() if f"request_end id={answer['id']}" in line)
+    usage = answer["usage"]
+    assert f"prompt_tokens={usage['prompt_tokens']} generated_tokens=7 cached_tokens=0" in line
+    assert "status=200" in line
+    assert "finish_reason=length" in line
+    assert re.search(r"duration_s=[\d.]+ ttft_s=[\d.]+", line)
+    assert KEY not in server.log()
+
+
+def test_a_request_under_way_does_not_hold_up_the_end(server):
+    """The last test of this server: it ends it."""
+    response = stream(server, 500)
+    response.readline()
+    begun = time.monotonic()
+    assert server.end() == 0
+    assert time.monotonic() - begun < 15
+    rest = response.read().decode()
+    assert "stopping" in rest or "[DONE]" in rest or rest == ""
+
+
+def test_a_start_that_fails_says_why_and_ends(folder, tmp_path):
+    server = Server(folder, tmp_path / "log", "--model-type=causal", "--device=cuda")
+    assert server.process.wait(STARTED_WITHIN_S) == 3
+    assert re.search(r'event=start_failed message="device .cuda. was asked for', server.log())
+
+
+def test_the_server_ends_when_its_worker_dies(folder, tmp_path):
+    server = Server(folder, tmp_path / "log", "--model-type=causal")
+    wait_until(lambda: server.health() is not None, STARTED_WITHIN_S, "the port to open")
+    (worker,) = psutil.Process(server.process.pid).children()
+    worker.kill()
+    assert server.process.wait(20) != 0
+    assert "event=worker_died" in server.log()
+
+
+def test_help_documents_the_options():
+    done = subprocess.run(
+        [sys.executable, "-m", "hf_server", "--help"],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    for option in ("--model-id", "--model-type", "--labels", "--allow-image-urls", "SOLAR_API_KEY"):
+        assert option in done.stdout
