@@ -188,7 +188,14 @@ def idle(folder: Path) -> None:
 def _print_lines(path: Path) -> tuple[float, float]:
     with open(path, "ab") as file:
         command = [sys.executable, "-S", "-c", CHILD, str(LINES), LINE]
-        done = subprocess.run(command, stdout=file, stderr=subprocess.PIPE, text=True, check=True)
+        done = subprocess.run(
+            command,
+            stdout=file,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=True,
+            start_new_session=True,  # as the agent starts its children
+        )
     wall, used = done.stderr.split()
     return float(wall), float(used)
 
