@@ -20,7 +20,7 @@ from solarhost.errors import SettingsError
 from solarhost.settings import DEFAULT_API_KEY, Settings, load
 
 ALIAS = "gemma-3:270m"
-QUESTION = "What is the capital of France? Answer in one short sentence."
+QUESTION = "What is the capital of France?"
 STARTED_WITHIN_S = 60.0
 ANSWERED_WITHIN_S = 600.0
 AGENT_LOG = ROOT / "run" / "agent.log"
@@ -130,13 +130,11 @@ def _show(client: Client) -> None:
     base = f"http://127.0.0.1:{instance['port']}"
     print(f"\n    You:   {QUESTION}")
     print(f"    Model: {_ask(base, client.key)}\n")
-    metrics = client.call("GET", f"/instances/{instance['id']}/last-generation")
-    print(f"    {metrics['prompt_tokens']} tokens in, {metrics['generated_tokens']} out\n")
     print(
         f"    Agent          {client.url}\n"
         f"    API docs       {client.url}/docs\n"
         f"    Key            {client.key}   (API_KEY in .env)\n"
-        f"    Chat endpoint  {base}/v1/chat/completions\n"
+        f"    Model's API    {base}/v1 (OpenAI's), with the same key\n"
         f"\n"
         f'    curl -H "X-API-Key: {client.key}" {client.url}/instances\n'
     )
@@ -159,17 +157,23 @@ def _instance(client: Client) -> dict[str, Any]:
 
 
 def _ask(base: str, key: str) -> str:
+    """The model was trained to continue text, so the question is put as a text to continue."""
     with requests.Session() as session:
         session.trust_env = False
         answer = session.post(
-            f"{base}/v1/chat/completions",
+            f"{base}/v1/completions",
             headers={"Authorization": f"Bearer {key}"},
-            json={"messages": [{"role": "user", "content": QUESTION}], "max_tokens": 60, "temperature": 0},
+            json={
+                "prompt": f"Question: {QUESTION}\nAnswer:",
+                "max_tokens": 30,
+                "temperature": 0,
+                "stop": ["\n"],
+            },
             timeout=ANSWERED_WITHIN_S,
         )
     if not answer.ok:
         raise SystemExit(f"The model answered with {answer.status_code}: {answer.text}")
-    return str(answer.json()["choices"][0]["message"]["content"]).strip()
+    return str(answer.json()["choices"][0]["text"]).strip()
 
 
 def _interrupt(_signal: int, _frame: FrameType | None) -> None:
