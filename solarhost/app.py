@@ -4,7 +4,7 @@ from flask import Flask, Response, request
 from werkzeug.exceptions import UnsupportedMediaType
 
 from solarhost import streams
-from solarhost.api import auth, errors, instances, models, openapi, resources, system
+from solarhost.api import auth, errors, instances, jobs, models, openapi, resources, system
 from solarhost.host import Host
 from solarhost.rest import InProcessRest
 
@@ -26,8 +26,9 @@ def create_app(host: Host) -> Flask:
     for blueprint in (
         system.blueprint(host),
         instances.blueprint(host.instances, host.logs, host.places),
+        models.blueprint(host.models, host.places),
         resources.blueprint(host.resources),
-        models.blueprint(host.models),
+        jobs.blueprint(host.jobs, host.places),
     ):
         api.register_blueprint(blueprint)
     host.connect_rest(InProcessRest(app, host.settings.accepted_keys[0]))

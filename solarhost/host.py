@@ -14,6 +14,7 @@ from solarhost.control import payloads
 from solarhost.control.link import ControlLink
 from solarhost.errors import Unavailable
 from solarhost.instances.service import Instances
+from solarhost.jobs.service import JobService
 from solarhost.logs.book import LogBook
 from solarhost.modelstore.store import ModelStore
 from solarhost.places import Places
@@ -35,6 +36,7 @@ class Host:
     """
 
     instances: Instances
+    jobs: JobService
 
     def __init__(self, settings: Settings):
         self.settings = settings
@@ -59,9 +61,16 @@ class Host:
             publish=publish,
             problems=self.problems,
         )
-        self.resources = Resources(settings, self.problems, jobs=lambda _: None)
+        self.resources = Resources(settings, self.problems, jobs=lambda job_id: self.jobs.view(job_id))
         self.models = ModelStore(
             settings, publish, self.problems, in_use=lambda: self.instances.files_in_use()
+        )
+        self.jobs = JobService(
+            settings,
+            publish,
+            self.problems,
+            host_id=lambda: self.link.host_id,
+            gpu_count=self.resources.gpu_count,
         )
         self.backends = Backends([LlamaCpp(settings.llama_server_path), *huggingface_backends(settings)])
         self.instances = Instances(
@@ -83,6 +92,7 @@ class Host:
         self.resources.start()
         self.models.start()
         self.instances.start()
+        self.jobs.start()
         self.link.start()
 
     def close(self, deadline: float, *, detach: bool = False) -> None:
@@ -93,6 +103,7 @@ class Host:
         """
         started = time.monotonic()
         self.models.close(deadline)  # first, since requests wait for pulls
+        self.jobs.close(deadline)
         self.instances.close(deadline, detach=detach)
         self.link.close(deadline)
         self.resources.close(deadline)
@@ -101,7 +112,7 @@ class Host:
 
     @property
     def loops(self) -> list[PeriodicThread]:
-        return [*self.instances.loops, self.resources.loop, self.models.loop]
+        return [*self.instances.loops, self.resources.loop, self.models.loop, *self.jobs.loops]
 
     def open_problems(self) -> list[str]:
         """What is wrong right now, one sentence each."""

@@ -41,6 +41,7 @@ class _HostCollector(Collector):
         yield _gauge("solarhost_info", "The running version.", {"version": __version__}, 1)
         yield from self._instances()
         yield from self._logs()
+        yield from self._work()
         yield from gauges(self._host.resources.snapshot())
         yield from self._link()
         yield from self._agent()
@@ -83,6 +84,18 @@ class _HostCollector(Collector):
         yield _counter("solarhost_log_bytes", "Bytes of instances' logs read.", stats.bytes)
         yield _counter("solarhost_log_lines_dropped", "Lines that a slow stream missed.", stats.dropped)
         yield _gauge("solarhost_log_files_followed", "Log files followed now.", {}, stats.followed)
+
+    def _work(self) -> Iterator[Metric]:
+        jobs = GaugeMetricFamily("solarhost_jobs", "Jobs on record by status.", labels=["status"])
+        for status, count in self._host.jobs.counts().items():
+            jobs.add_metric([status], count)
+        yield jobs
+        stats = self._host.models.stats()
+        now = GaugeMetricFamily("solarhost_pulls", "Pulls in progress.", labels=["state"])
+        ended = CounterMetricFamily("solarhost_pulls_ended", "Pulls since the start.", labels=["outcome"])
+        for name, count in stats.items():
+            (now if name in ("running", "queued") else ended).add_metric([name], count)
+        yield from (now, ended)
 
     def _link(self) -> Iterator[Metric]:
         status = self._host.link.status()

@@ -29,9 +29,8 @@ class Places:
         self._lock = Lock()  # guards _held
         self._held = 0
 
-    @contextmanager
-    def hold(self) -> Iterator[None]:
-        """Hold one while the block runs.
+    def enter(self) -> None:
+        """Hold one until `leave`.
 
         Raises:
             NoPlace: all are held.
@@ -40,11 +39,19 @@ class Places:
             if self._held >= self.limit:
                 raise NoPlace(self.limit)
             self._held += 1
+
+    def leave(self) -> None:
+        with self._lock:
+            self._held -= 1
+
+    @contextmanager
+    def hold(self) -> Iterator[None]:
+        """Hold one while the block runs. Raises NoPlace."""
+        self.enter()
         try:
             yield
         finally:
-            with self._lock:
-                self._held -= 1
+            self.leave()
 
     @property
     def held(self) -> int:

@@ -19,6 +19,7 @@ from simple_websocket import Server
 from solarhost.api import auth
 from solarhost.errors import InvalidRequest, NotFound
 from solarhost.logs.channel import text_frame
+from solarhost.places import Places
 from solarhost.settings import Settings
 from solarhost.websocket import StreamSocket, close_frame
 
@@ -55,6 +56,8 @@ class Host(Protocol):
     def logs(self) -> Any: ...
     @property
     def instances(self) -> Any: ...
+    @property
+    def places(self) -> Places: ...
 
 
 def register(app: Flask, host: Host) -> "Streams":
@@ -105,6 +108,7 @@ class Streams:
             if self._open >= self._limit or self._stopping.is_set():
                 full = {"detail": f"all {self._limit} streams (MAX_STREAMS) are taken"}
                 return make_response(jsonify(full), 503, {"Retry-After": str(RETRY_AFTER_S)})
+            self._host.places.enter()
             self._open += 1
         g.stream = StreamSocket(request.environ["gunicorn.socket"].raw, self._ping_interval_s)
         request.environ["gunicorn.socket"] = g.stream
@@ -116,6 +120,7 @@ class Streams:
         """The request of a stream has ended."""
         if "stream" in g:
             g.stream.release()
+            self._host.places.leave()
             with self._lock:
                 self._open -= 1
 

@@ -107,7 +107,7 @@ class Accepted(Schema):
     correlation_id = fields.Str(allow_none=True)
 
 
-class LogEntry(Schema):
+class StepLogEntry(Schema):
     seq = fields.Int()
     stream = fields.Str(validate=validate.OneOf(("stdout", "stderr")))
     line = fields.Str()
@@ -126,7 +126,7 @@ class StepView(Schema):
     oom_killed = fields.Bool(metadata={"description": "The kernel killed it for want of memory."})
     error_message = fields.Str(allow_none=True, metadata={"description": "Its last lines of stderr."})
     log_file = fields.Str(metadata={"description": "All it printed, on this host."})
-    recent_logs = fields.List(fields.Nested(LogEntry), metadata={"description": "The last 100 lines."})
+    recent_logs = fields.List(fields.Nested(StepLogEntry), metadata={"description": "The last 100 lines."})
 
 
 class JobBody(Schema):

@@ -7,6 +7,7 @@ from marshmallow import EXCLUDE, Schema, ValidationError, fields, validate, vali
 
 from solarhost.modelstore.failures import STATUS
 from solarhost.modelstore.store import ModelStore
+from solarhost.places import Places
 
 _pattern = fields.Str(validate=validate.Length(1, 512))
 
@@ -132,7 +133,7 @@ class Refusal(Schema):
     detail = fields.Str()
 
 
-def blueprint(store: ModelStore) -> Blueprint:
+def blueprint(store: ModelStore, places: Places) -> Blueprint:
     """`/models`, `/models/pull`, `/models/pulls`."""
     blp = Blueprint("models", __name__, description="Models on disk, and pulls of further ones.")
 
@@ -173,15 +174,16 @@ def blueprint(store: ModelStore) -> Blueprint:
         labels = {
             name: body[name] for name in ("digest", "category", "name", "version", "checksum", "metadata")
         }
-        return store.pull(
-            source=body["source"],
-            source_uri=body["source_uri"],
-            reference=body["harbor_ref"] if body["source"] == "harbor" else body["model_id"],
-            filters=body["file_filters"],
-            backend_type=body["backend_type"],
-            size_bytes=body["size_bytes"],
-            labels=labels,
-        )
+        with places.hold():
+            return store.pull(
+                source=body["source"],
+                source_uri=body["source_uri"],
+                reference=body["harbor_ref"] if body["source"] == "harbor" else body["model_id"],
+                filters=body["file_filters"],
+                backend_type=body["backend_type"],
+                size_bytes=body["size_bytes"],
+                labels=labels,
+            )
 
     @blp.route("/models/pulls")
     @blp.response(200, RunningPull(many=True))

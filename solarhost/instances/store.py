@@ -6,7 +6,7 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
-from solarhost.errors import StoreError
+from solarhost.errors import InvalidRequest, StoreError
 from solarhost.files import Unreadable, read_json, set_aside, write_json
 from solarhost.instances.record import Record
 from solarhost.problems import Problems
@@ -27,7 +27,7 @@ class InstanceStore:
         self._path = path
         self._copy = path.with_name(f".{path.name}.copy")
         self._problems = problems
-        self._check_config = check_config  # raises ValueError for what it does not understand
+        self._check_config = check_config  # raises InvalidRequest for what it does not know
         self._lock = Lock()  # guards everything below and the files
         self._records: dict[str, Record] = {}
         self._foreign: list[Any] = []
@@ -46,7 +46,7 @@ class InstanceStore:
             for entry in entries:
                 try:
                     record = Record.from_store(entry, self._check_config(entry["config"]))
-                except (KeyError, TypeError, ValueError, AttributeError) as error:
+                except (KeyError, TypeError, ValueError, AttributeError, InvalidRequest) as error:
                     self._foreign.append(entry)
                     self._problems.report(
                         f"config-entry-{len(self._foreign)}",

@@ -229,9 +229,10 @@ class JobService:
         found = Counter(str(job.status) for job in self._store.all())
         return {str(status): found[str(status)] for status in Status}
 
-    def loop_errors(self) -> dict[str, int]:
-        """Failed rounds of each loop, for the metrics."""
-        return {loop.name: loop.errors for loop in self._loops}
+    @property
+    def loops(self) -> Sequence[PeriodicThread]:
+        """For the metrics and `/health`."""
+        return self._loops
 
     def _demand_docker(self) -> None:
         with self._lock:

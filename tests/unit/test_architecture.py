@@ -11,7 +11,7 @@ ROOT = Path(__file__).resolve().parents[2]
 # A part may import from its own level's earlier rows and from below, never from above.
 LEVELS = [
     {"errors", "times", "__init__"},
-    {"threads", "files", "settings", "problems", "events", "places"},
+    {"threads", "files", "settings", "problems", "events", "places", "net"},
     {"logs", "modelstore", "containers"},
     {"backends", "resources"},
     {"instances", "jobs", "control"},

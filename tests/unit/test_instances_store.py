@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from solarhost.errors import StoreError
+from solarhost.errors import InvalidRequest, StoreError
 from solarhost.instances.process import ProcessId
 from solarhost.instances.record import Record
 from solarhost.instances.status import Reason, Status
@@ -17,7 +17,7 @@ from solarhost.problems import Problems
 
 def check_config(given: Any) -> dict[str, Any]:
     if given.get("backend_type") != "llamacpp":
-        raise ValueError("unknown backend")
+        raise InvalidRequest("unknown backend")
     return dict(given)
 
 

@@ -57,6 +57,13 @@ def test_resources_link_and_threads_are_there(client: FlaskClient) -> None:
     assert values["solarhost_loop_errors_total", "loop-metrics"] == 0
 
 
+def test_jobs_and_pulls_are_counted(client: FlaskClient) -> None:
+    values = samples(client)
+    assert values["solarhost_jobs", "running"] == 0
+    assert values["solarhost_pulls", "queued"] == 0
+    assert values["solarhost_pulls_ended_total", "completed"] == 0
+
+
 def test_every_metric_explains_itself(client: FlaskClient) -> None:
     text = client.get("/metrics").text
     families = list(text_string_to_metric_families(text))
