@@ -164,7 +164,7 @@ def blueprint(store: ModelStore, places: Places) -> Blueprint:
         schema=PullFailure,
         description="`source_unreachable`, or `model_pull_failed`: other bytes than announced.",
     )
-    @blp.alt_response(503, schema=Refusal, description="Too many requests wait for pulls.")
+    @blp.alt_response(503, schema=Refusal, description="No request thread is free for waiting.")
     @blp.alt_response(507, schema=PullFailure, description="`insufficient_storage`.")
     def pull_model(body: dict[str, Any]) -> Any:
         """Pull a model, unless it is here; answers once it is on disk

@@ -79,21 +79,35 @@ class Pull:
         try:
             folder.mkdir(parents=True, exist_ok=True)
             entry = manifest.find(source.key)
-            done = self._download(settings, disk, self._job(settings, folder, entry))
+            job = self._job(settings, folder, entry)
+            if entry and job.verify_present:
+                self.progress.expect(entry.size_bytes)
+            done = self._download(settings, disk, job)
             self.progress.enter("finalizing")
-            if staging.tree.exists():
-                staging.publish({*entry.files, *entry.file_digests} if entry else ())
-            manifest.put(self._entry(entry, done))
+            self._put_in_place(staging, manifest, entry, done)
             self.cached = done["cached"]
         except PullError as error:
             self.error = error
         except (OSError, StoreError) as error:
-            self.error = PullError("model_pull_failed", f"{folder} can't be written: {error}")
+            self.error = PullError("model_pull_failed", f"the agent could not write: {error}")
         except Exception as error:  # those who wait must get an answer
             logger.exception("pull of %s failed", source.uri)
             self.error = PullError("model_pull_failed", f"unexpected: {error!r}")
         if not (self.error and self.resumable):
             staging.remove()
+
+    def _put_in_place(
+        self, staging: Staging, manifest: Manifest, before: Entry | None, done: Mapping[str, Any]
+    ) -> None:
+        fresh = staging.tree.exists()  # else the version on disk was found to be right
+        if fresh:
+            staging.publish({*before.files, *before.file_digests} if before else ())
+        try:
+            manifest.put(self._entry(before, done))
+        except StoreError:
+            if fresh:
+                staging.withdraw()
+            raise
 
     def _download(self, settings: Settings, disk: DiskPromises, job: Job) -> dict[str, Any]:
         with self._lock:

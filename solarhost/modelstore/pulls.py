@@ -22,8 +22,6 @@ from solarhost.threads import ThreadGroup
 
 logger = logging.getLogger(__name__)
 
-WAITING_MAX = 8  # requests that wait for a pull; each holds one of the server's threads
-
 
 class PullService:
     """Runs pulls. Safe from any thread."""
@@ -38,7 +36,6 @@ class PullService:
         self._threads = ThreadGroup()
         self._changed = Condition()  # guards what follows; notified when a pull ends or is stopped
         self._live: dict[str, Pull] = {}  # by slug, oldest first: the first `max_pulls` of them run
-        self._waiting = 0
         self._closing = False
         self._outcomes = {"completed": 0, "cached": 0, "failed": 0}
 
@@ -47,18 +44,17 @@ class PullService:
 
         Raises:
             PullError: it could not be pulled; what was on disk before still is.
-            Unavailable: too many requests are waiting, or the agent is stopping.
+            Unavailable: the agent is stopping.
         """
-        with self._place_in_line():
-            while not self._is_cached(request):
-                with self._changed:
-                    pull = self._live.get(request.source.slug) or self._begin(request)
-                pull.ended.wait()
-                if pull.request.source.key != request.source.key or not covers(pull.filters, request.filters):
-                    continue  # the same folder, but other files: now they can come
-                if pull.error:
-                    raise pull.error.about(request.source.uri)
-                return pull.cached
+        while not self._is_cached(request):
+            with self._changed:
+                pull = self._live.get(request.source.slug) or self._begin(request)
+            pull.ended.wait()
+            if pull.request.source.key != request.source.key or not covers(pull.filters, request.filters):
+                continue  # the same folder, but other files: now they can come
+            if pull.error:
+                raise pull.error.about(request.source.uri)
+            return pull.cached
         with self._changed:
             self._outcomes["cached"] += 1
         return True
@@ -70,7 +66,7 @@ class PullService:
         return [_as_json(pull, position) for position, pull in pulls]
 
     def stats(self) -> dict[str, int]:
-        """Pulls by what became of them since the start, and those running and queued now."""
+        """Pulls since the start by their outcome, and those running and queued now."""
         with self._changed:
             running = min(len(self._live), self._settings.max_pulls)
             return {**self._outcomes, "running": running, "queued": len(self._live) - running}
@@ -120,18 +116,6 @@ class PullService:
             self._changed.notify_all()
         for thread in self._threads.join_by(deadline):
             logger.error("%s did not end in time", thread.name)
-
-    @contextmanager
-    def _place_in_line(self) -> Iterator[None]:
-        with self._changed:
-            if self._waiting >= WAITING_MAX:
-                raise Unavailable(f"{self._waiting} requests are waiting for pulls already; try again later")
-            self._waiting += 1
-        try:
-            yield
-        finally:
-            with self._changed:
-                self._waiting -= 1
 
     def _is_cached(self, request: PullRequest) -> bool:
         """True when disk and manifest answer the request without a worker."""

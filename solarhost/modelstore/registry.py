@@ -38,12 +38,15 @@ class Registry:
     def __init__(self, reference: str, *, url: str, username: str, password: str, stall_s: float):
         """`url` is the registry that the login belongs to; a reference may name another one."""
         configured = urlsplit(url if "//" in url else f"https://{url}")
-        self._container = oras.container.Container(reference, registry=configured.netloc or None)
+        self._container = oras.container.Container(reference, registry=configured.netloc)
+        if not url and self._container.registry == oras.defaults.registry.index_name:
+            raise PullError(
+                "credentials_missing", f"{reference!r} names no registry, and HARBOR_URL is not set"
+            )
         own = self._container.registry == configured.netloc
-        host = urlsplit(f"//{self._container.registry}").hostname or ""
-        plain = configured.scheme == "http" if own else is_loopback(host)
-        if plain and not is_loopback(host):
-            raise PullError("model_pull_failed", f"HARBOR_URL is plain HTTP to {host}; only loopback may be")
+        plain = own and configured.scheme == "http"
+        if plain and not is_loopback(configured.hostname or ""):
+            raise PullError("model_pull_failed", "HARBOR_URL is plain HTTP, which only loopback may be")
         self._login = (username, password) if own and username and password else None
         self._client = oras.provider.Registry(insecure=plain)
         if self._login:

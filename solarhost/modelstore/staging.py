@@ -9,6 +9,7 @@ It is on the same file system as the models, so that taking place is a rename.
 """
 
 import fcntl
+import logging
 import os
 import shutil
 import stat
@@ -20,6 +21,8 @@ from uuid import uuid4
 
 from solarhost.modelstore.failures import PullError
 from solarhost.modelstore.remote import RemoteFile
+
+logger = logging.getLogger(__name__)
 
 STAGING = ".staging"
 TRASH = ".trash-"
@@ -104,8 +107,8 @@ class Staging:
         Raises:
             OSError: the place is as it was.
         """
-        if self._place.is_symlink():
-            raise OSError(f"{self._place} is a symbolic link; remove it first")
+        if self._place.is_symlink() or self._place.is_file():
+            raise OSError(f"{self._place} is not a folder; remove it first")
         if not self._place.exists():
             self.tree.rename(self._place)
             return
@@ -119,8 +122,18 @@ class Staging:
             self._retired.rename(self._place)
             raise
 
+    def withdraw(self) -> None:
+        """Undo `publish`. Raises OSError."""
+        self._place.rename(self.tree)
+        if self._retired.exists():
+            self._retired.rename(self._place)
+
     def recover(self) -> None:
-        """After a crash: finish or undo what `publish` was at; parts stay for a later pull."""
+        """After a crash: finish or undo what `publish` was at; parts stay for a later pull.
+
+        Raises:
+            OSError: the version before could not be put back; it is still in `retired`.
+        """
         if self._retired.exists() and not self._place.exists():
             self._retired.rename(self._place)
         shutil.rmtree(self._retired, ignore_errors=True)
@@ -128,6 +141,11 @@ class Staging:
 
     def remove(self) -> None:
         """Give the disk back."""
+        try:
+            self.recover()
+        except OSError:
+            logger.exception("%s holds the only version of a model and is kept", self._retired)
+            return
         shutil.rmtree(self.path, ignore_errors=True)
         with suppress(OSError):  # others are in there
             self.path.parent.rmdir()

@@ -15,7 +15,7 @@ from solarhost.modelstore.pulls import PullService
 from solarhost.modelstore.removal import check_unused, take_away, to_go
 from solarhost.modelstore.selection import choose_weights
 from solarhost.modelstore.sources import MalformedSource, Scheme, Source, is_model_id, parse_source
-from solarhost.modelstore.staging import Leftovers
+from solarhost.modelstore.staging import Leftovers, files_in
 from solarhost.problems import Problems
 from solarhost.settings import Settings
 from solarhost.threads import PeriodicThread, join_by
@@ -109,7 +109,7 @@ class ModelStore:
 
         Raises:
             PullError: with the code and the sentence to answer.
-            Unavailable: too many requests are waiting for pulls.
+            Unavailable: the agent is stopping.
         """
         parsed = _pullable(source, source_uri, reference)
         hub = parsed.scheme is Scheme.HUB
@@ -138,7 +138,7 @@ class ModelStore:
         return self._pulls.cancel(pull_id)
 
     def stats(self) -> dict[str, int]:
-        """Counts for `/metrics`: pulls completed, cached, failed, running, queued."""
+        """Pulls that were `completed`, `cached` or `failed` since the start; `running` and `queued` now."""
         return self._pulls.stats()
 
     def delete(self, name: str, filters: Filters = None) -> dict[str, Any]:
@@ -181,11 +181,11 @@ class ModelStore:
     def _answer(self, request: PullRequest) -> Path:
         """The path to tell a caller whose model is on disk."""
         source, folder = request.source, self.folder / request.source.slug
+        if request.gguf and not any(name.lower().endswith(".gguf") for name in files_in(folder)):
+            raise PullError("not_found", "it has no .gguf file, which llama.cpp needs", source.uri)
         try:
-            if request.gguf and not source.subpath:
-                weights = choose_weights(folder)
-                # Of the hub a caller gets the folder, and picks a file with `model_file`.
-                return weights if source.scheme is Scheme.REPO else folder
+            if request.gguf and source.scheme is Scheme.REPO and not source.subpath:
+                return choose_weights(folder)  # of the hub one gets the folder, and picks with `model_file`
             return self.resolve(source.uri)
         except InvalidRequest as error:
             raise PullError("not_found", str(error), source.uri) from error

@@ -7,6 +7,7 @@ import struct
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Event, Lock, Thread
 from typing import Any
@@ -21,7 +22,11 @@ class Content:
         self._data = data
         self.size = len(data) if data is not None else zeros
         self.sha256 = self._hash(hashlib.sha256())
-        self.git = self._hash(hashlib.sha1(b"blob %d\0" % self.size))
+
+    @cached_property
+    def git(self) -> str:
+        """Its id as a git blob."""
+        return self._hash(hashlib.sha1(b"blob %d\0" % self.size))
 
     def read(self, start: int, end: int) -> Iterator[bytes]:
         while start < end:

