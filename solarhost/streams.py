@@ -18,7 +18,7 @@ from simple_websocket import Server
 
 from solarhost.api import auth
 from solarhost.errors import InvalidRequest, NotFound
-from solarhost.logs.channel import text_frame
+from solarhost.logs.frames import text_frame
 from solarhost.places import Places
 from solarhost.settings import Settings
 from solarhost.websocket import StreamSocket, close_frame

@@ -16,8 +16,8 @@ from solarhost.errors import NotFound, StoreError
 from solarhost.events import Publish
 from solarhost.logs import disk, names
 from solarhost.logs.channel import Channel, Counters, LogCursor
-from solarhost.logs.intake import Intake, OnLines, trim
-from solarhost.logs.ledger import SUFFIX, Checkpoint, Ledger
+from solarhost.logs.intake import Intake, OnLines, read_problem, size_problem, trim
+from solarhost.logs.ledger import SUFFIX, Checkpoint, Ledger, line_problem
 from solarhost.logs.lines import LogLine
 from solarhost.logs.names import LogFile
 from solarhost.logs.redaction import Redactor
@@ -107,7 +107,7 @@ class LogBook:
                 f"no log file for instance {instance_id} could be made in {self._folder}: {error.strerror}"
             ) from error
         gone = expendable(files, oldest=0.0, needed=self._needed({instance_id}))
-        _remove(gone)
+        self._remove(gone)
         instance = self._instance(instance_id)
         kept = {file.path.name for file in files if file not in gone}
         instance.ledger.begin(run, path.name, instance.channel.next_seq, kept)
@@ -131,6 +131,7 @@ class LogBook:
             start = instance.ledger.checkpoint
         elif start.offset:
             self._refill(instance.channel, path, start, redactor)
+        self._problems.clear(read_problem(instance_id))  # that of an earlier run
         intake = Intake(
             instance_id,
             path,
@@ -219,6 +220,8 @@ class LogBook:
             if instance.tail:
                 instance.tail.finish()
             instance.channel.close()
+        for problem in (read_problem(instance_id), size_problem(instance_id), line_problem(instance_id)):
+            self._problems.clear(problem)
 
     def sweep(self, live: Collection[str]) -> None:
         """Remove what is past its time, and cap what nobody reads (a tail sees to its own file).
@@ -230,7 +233,7 @@ class LogBook:
         files = names.log_files(self._folder)
         needed = self._needed({file.instance_id for file in files})
         gone = expendable(files, oldest=oldest, needed=needed)
-        _remove(gone)
+        self._remove(gone)
         for file in set(files) - set(gone):
             if file.path.name not in needed:
                 trim(file.path, file.instance_id, self._file_max_bytes, sys.maxsize, self._problems)
@@ -268,7 +271,7 @@ class LogBook:
         with self._lock:
             instance = self._instances.get(instance_id)
             if instance is None:
-                ledger = self._ledger(instance_id)
+                ledger = Ledger(self._folder, instance_id, self._problems)
                 channel = Channel(ledger.checkpoint.seq, self._buffer_size, self._counters)
                 instance = self._instances[instance_id] = _Instance(channel, ledger)
             return instance
@@ -279,29 +282,36 @@ class LogBook:
         Raises:
             NotFound: there is none.
         """
-        if run is not None:
-            with self._lock:
-                instance = self._instances.get(instance_id)
-            ledger = instance.ledger if instance else self._ledger(instance_id)
-            name = ledger.file_of(run)
-            if name is None:
-                raise NotFound(f"no log file of run {run} of instance {instance_id}")
-            return self._folder / name
         files = names.log_files(self._folder, instance_id)
+        if run is not None:
+            name = self._ledger(instance_id).file_of(run)
+            files = [file for file in files if file.path.name == name]
         if not files:
-            raise NotFound(f"no log lines of instance {instance_id}")
+            of_run = "" if run is None else f" of run {run}"
+            raise NotFound(f"no log lines{of_run} of instance {instance_id}")
         return files[-1].path
 
     def _needed(self, instance_ids: Iterable[str]) -> set[str]:
         """Names of files that are being read, or that are the first of a row of failures."""
         with self._lock:
-            known = dict(self._instances)
-        followed = {i.tail.path.name for i in known.values() if i.tail and i.tail.is_alive()}
-        ledgers = (known[name].ledger if name in known else self._ledger(name) for name in instance_ids)
-        return followed | {first for ledger in ledgers if (first := ledger.first_failed)}
+            tails = [instance.tail for instance in self._instances.values()]
+        followed = {tail.path.name for tail in tails if tail and tail.is_alive()}
+        return followed | {first for name in instance_ids if (first := self._ledger(name).first_failed)}
 
     def _ledger(self, instance_id: str) -> Ledger:
-        return Ledger(self._folder, instance_id, self._problems)
+        """The one in use, or what an earlier agent left."""
+        with self._lock:
+            instance = self._instances.get(instance_id)
+        return instance.ledger if instance else Ledger(self._folder, instance_id, self._problems)
+
+    def _remove(self, files: Iterable[LogFile]) -> None:
+        for file in files:
+            try:
+                file.path.unlink(missing_ok=True)
+            except OSError as error:
+                logger.warning("%s could not be removed: %s", file.path, error.strerror)
+            else:
+                self._problems.clear(size_problem(file.instance_id))
 
     def _refill(self, channel: Channel, path: Path, start: Checkpoint, redactor: Redactor) -> None:
         """Put the lines that an earlier agent numbered back into memory."""
@@ -311,11 +321,3 @@ class LogBook:
             return  # the tail meets it too, and reports it
         timestamp = datetime.fromtimestamp(changed, UTC).isoformat()
         channel.refill(lines, timestamp, sum(map(len, lines)))
-
-
-def _remove(files: Iterable[LogFile]) -> None:
-    for file in files:
-        try:
-            file.path.unlink(missing_ok=True)
-        except OSError as error:
-            logger.warning("%s could not be removed: %s", file.path, error.strerror)

@@ -4,82 +4,17 @@ Lines are stored in chunks as they were read, so that taking in a hundred thousa
 than taking in one block of bytes.
 """
 
-import json
 import time
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
-from itertools import islice
 from threading import Condition, Lock
 
+from solarhost.logs.frames import Chunk, LogBatch
 from solarhost.logs.lines import LogLine
 
-MAX_CHUNK_BYTES = 8 * 1024 * 1024  # of raw log in memory for one instance, however long its lines are
-
-_quote = json.JSONEncoder(ensure_ascii=False).encode
-
-
-def text_frame(text: str) -> bytes:
-    """One unmasked WebSocket text frame, as a server sends it (RFC 6455, section 5.2)."""
-    payload = text.encode()
-    size = len(payload)
-    if size < 126:
-        return bytes((0x81, size)) + payload
-    if size < 1 << 16:
-        return b"\x81\x7e" + size.to_bytes(2, "big") + payload
-    return b"\x81\x7f" + size.to_bytes(8, "big") + payload
-
-
-class Chunk:
-    """Lines that were read together: `lines[i]` has number `first_seq + i`. Never changes."""
-
-    __slots__ = ("_frames", "first_seq", "lines", "raw_bytes", "timestamp")
-
-    def __init__(self, first_seq: int, timestamp: str, lines: Sequence[str], raw_bytes: int):
-        self.first_seq = first_seq
-        self.timestamp = timestamp
-        self.lines = lines
-        self.raw_bytes = raw_bytes
-        self._frames: list[bytes] | None = None
-
-    @property
-    def next_seq(self) -> int:
-        return self.first_seq + len(self.lines)
-
-    def frames(self, since: int) -> bytes:
-        """Frames of the lines from number `since` on; each line is encoded once for all clients."""
-        frames = self._frames
-        if frames is None:  # two threads may both do it: the result is the same
-            frames = self._frames = [
-                text_frame(f'{{"seq": {seq}, "timestamp": "{self.timestamp}", "line": {_quote(line)}}}')
-                for seq, line in enumerate(self.lines, self.first_seq)
-            ]
-        return b"".join(frames[max(0, since - self.first_seq) :])
-
-
-@dataclass(frozen=True, slots=True)
-class LogBatch:
-    """What a stream sends next: lines from `first_seq` on, after `dropped` ones that it missed."""
-
-    dropped: int
-    first_seq: int
-    chunks: Sequence[Chunk]
-
-    @property
-    def lines(self) -> list[str]:
-        return [line.line for line in self.numbered()]
-
-    def numbered(self) -> list[LogLine]:
-        """The lines with their numbers and times."""
-        return [line for chunk in self.chunks for line in _numbered(chunk, self.first_seq)]
-
-    @property
-    def frames(self) -> bytes:
-        """WebSocket text frames of the notice, if any, and of each line, ready to be sent."""
-        notice = b""
-        if self.dropped:
-            notice = text_frame(json.dumps({"dropped": self.dropped, "next_seq": self.first_seq}))
-        return notice + b"".join(chunk.frames(self.first_seq) for chunk in self.chunks)
+# Raw log in memory for one instance, however long its lines are.
+LEAST_KEPT_BYTES = 8 * 1024 * 1024
+KEPT_BYTES_PER_LINE = 1024
 
 
 class Counters:
@@ -106,6 +41,7 @@ class Channel:
 
     def __init__(self, next_seq: int, capacity: int, counters: Counters):
         self._capacity = capacity
+        self._max_bytes = max(LEAST_KEPT_BYTES, capacity * KEPT_BYTES_PER_LINE)
         self._counters = counters
         self._changed = Condition(Lock())  # guards the fields below
         self._chunks: deque[Chunk] = deque()
@@ -138,7 +74,7 @@ class Channel:
             self._raw_bytes += raw_bytes
             self._first_seq = max(self._first_seq, self._next_seq - self._capacity)
             while len(self._chunks) > 1 and (
-                self._chunks[0].next_seq <= self._first_seq or self._raw_bytes > MAX_CHUNK_BYTES
+                self._chunks[0].next_seq <= self._first_seq or self._raw_bytes > self._max_bytes
             ):
                 gone = self._chunks.popleft()
                 self._raw_bytes -= gone.raw_bytes
@@ -166,7 +102,7 @@ class Channel:
             if tail is not None:
                 first = max(first, self._next_seq - tail)
             chunks = self._from(first)
-        return [line for chunk in chunks for line in _numbered(chunk, first)]
+        return [line for chunk in chunks for line in chunk.numbered(first)]
 
     def clear(self) -> None:
         """Forget the lines; numbers go on."""
@@ -246,13 +182,3 @@ class LogCursor:
     def close(self) -> None:
         """The stream has ended."""
         self._channel.unlisten()
-
-
-def _numbered(chunk: Chunk, first: int) -> list[LogLine]:
-    """The lines of `chunk` from number `first` on."""
-    skipped = max(0, first - chunk.first_seq)
-    timestamp = chunk.timestamp
-    return [
-        LogLine(seq, timestamp, line)
-        for seq, line in enumerate(islice(chunk.lines, skipped, None), chunk.first_seq + skipped)
-    ]

@@ -16,6 +16,16 @@ logger = logging.getLogger(__name__)
 OnLines = Callable[[Sequence[str]], None]
 
 
+def read_problem(instance_id: str) -> str:
+    """The key in `Problems` of a file that can't be read."""
+    return f"log-read-{instance_id}"
+
+
+def size_problem(instance_id: str) -> str:
+    """The key in `Problems` of a file that can't be kept small."""
+    return f"log-size-{instance_id}"
+
+
 class Intake:
     """The `Reader` of one run's tail. Used by the tail's thread."""
 
@@ -38,8 +48,12 @@ class Intake:
         self._publish = publish
         self._problems = problems
         self._file_max_bytes = file_max_bytes
+        self._failing = False
 
     def took(self, lines: Sequence[str], raw_bytes: int) -> None:
+        if self._failing:
+            self._failing = False
+            self._problems.clear(read_problem(self._instance_id))
         timestamp = times.now_iso()
         first_seq = self._channel.append(lines, timestamp, raw_bytes)
         self._publish(LogLines(self._instance_id, first_seq, timestamp, lines))
@@ -56,15 +70,16 @@ class Intake:
         trim(self._path, self._instance_id, self._file_max_bytes, read_up_to, self._problems)
 
     def failed(self, error: OSError) -> None:
+        self._failing = True
         self._problems.report(
-            f"log-read-{self._instance_id}",
+            read_problem(self._instance_id),
             f"{self._path} can't be read, so its lines are not shown: {error.strerror}",
         )
 
 
 def trim(path: Path, instance_id: str, max_bytes: int, read_up_to: int, problems: Problems) -> None:
     """Keep one file small; where the file system can't, that is a problem."""
-    problem = f"log-size-{instance_id}"
+    problem = size_problem(instance_id)
     try:
         disk.trim(path, max_bytes, read_up_to)
     except OSError as error:

@@ -17,6 +17,11 @@ SUFFIX = ".lines.json"
 MAX_CUTS = 100
 
 
+def line_problem(instance_id: str) -> str:
+    """The key in `Problems` of a place that can't be noted."""
+    return f"log-lines-{instance_id}"
+
+
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
     """Every line before `offset` of the file `file` has a number, the last one `seq - 1`."""
@@ -39,7 +44,7 @@ class Ledger:
         """Load what an earlier agent wrote; a file that makes no sense is logged and begun anew."""
         self.path = folder / f"{instance_id}{SUFFIX}"
         self._problems = problems
-        self._problem = f"log-lines-{instance_id}"
+        self._problem = line_problem(instance_id)
         self._lock = Lock()  # guards the fields and the file
         self._runs: dict[int, str] = {}
         self._first_failed: int | None = None

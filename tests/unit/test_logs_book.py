@@ -319,6 +319,8 @@ def test_a_missing_file_is_a_problem_not_a_crash(agent):
     tail.join(10)
     assert not tail.is_alive()
     assert "can't be read" in world.problems.current()[0]
+    world.book.forget(ID)
+    assert world.problems.current() == []
 
 
 def test_stats_count_lines_bytes_and_files(agent):
