@@ -59,7 +59,7 @@ def _http(error: HTTPException) -> tuple[Response, int]:
     """What Flask and the argument parser raise by themselves."""
     code = error.code or 500
     messages = getattr(error, "data", {}).get("messages")
-    if messages:
+    if messages and code == 422:
         # By location (json, query), then by field.
         errors = {
             field: _texts(texts)
@@ -69,6 +69,8 @@ def _http(error: HTTPException) -> tuple[Response, int]:
         field, texts = next(iter(errors.items()))
         subject = "" if field in ("_schema", "body") else f"{field}: "
         response = jsonify({"detail": f"{subject}{texts[0]}", "errors": errors})
+    elif messages:
+        response = jsonify({"detail": "the body is not valid JSON"})
     else:
         response = jsonify({"detail": error.description or error.name})
     if code == 405 and getattr(error, "valid_methods", None):

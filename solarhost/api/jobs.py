@@ -7,6 +7,7 @@ from flask import Response, jsonify
 from flask_smorest import Blueprint
 from marshmallow import EXCLUDE, Schema, ValidationError, fields, validate
 
+from solarhost.api import schemas
 from solarhost.jobs.definitions import parse
 from solarhost.jobs.records import Job, Status
 from solarhost.jobs.service import JobService
@@ -147,6 +148,7 @@ class JobBody(Schema):
 
 class JobRefusal(Schema):
     detail = fields.Raw(metadata={"description": "A sentence, or `{error, …}` with the values measured."})
+    errors = fields.Dict(keys=fields.Str(), values=fields.List(fields.Str()))
 
 
 class JobCancelled(Schema):
@@ -166,7 +168,7 @@ def blueprint(service: JobService, places: Places) -> Blueprint:
         description="A name, step or GPU request breaks a rule; `gpu_unavailable`: more GPUs than there are.",
     )
     @blp.alt_response(409, schema=JobRefusal, description="The id, or its folder, is taken.")
-    @blp.alt_response(422, schema=JobRefusal, description="A field is missing or of the wrong type.")
+    @blp.alt_response(422, schema=schemas.Invalid, description="A field is missing or of the wrong type.")
     @blp.alt_response(503, schema=JobRefusal, description="`executor_unavailable`: Docker is away.")
     @blp.alt_response(507, schema=JobRefusal, description="`insufficient_storage`")
     def submit_job(body: dict[str, Any]) -> tuple[Response, int]:

@@ -5,6 +5,7 @@ from typing import Any
 from flask_smorest import Blueprint
 from marshmallow import EXCLUDE, Schema, ValidationError, fields, validate, validates_schema
 
+from solarhost.api import schemas
 from solarhost.modelstore.failures import STATUS
 from solarhost.modelstore.store import ModelStore
 from solarhost.places import Places
@@ -129,10 +130,6 @@ class Deleted(Schema):
     remaining = fields.Int(metadata={"description": "Files that are still there."})
 
 
-class Refusal(Schema):
-    detail = fields.Str()
-
-
 def blueprint(store: ModelStore, places: Places) -> Blueprint:
     """`/models`, `/models/pull`, `/models/pulls`."""
     blp = Blueprint("models", __name__, description="Models on disk, and pulls of further ones.")
@@ -157,14 +154,14 @@ def blueprint(store: ModelStore, places: Places) -> Blueprint:
     @blp.alt_response(
         404, schema=PullFailure, description="`not_found`: no such model or file, or no GGUF for llama.cpp."
     )
-    @blp.alt_response(422, schema=Refusal, description="A field is missing or out of range.")
+    @blp.alt_response(422, schema=schemas.Invalid, description="A field is missing or out of range.")
     @blp.alt_response(500, schema=PullFailure, description="`credentials_missing` or `model_pull_failed`.")
     @blp.alt_response(
         502,
         schema=PullFailure,
         description="`source_unreachable`, or `model_pull_failed`: other bytes than announced.",
     )
-    @blp.alt_response(503, schema=Refusal, description="No request thread is free for waiting.")
+    @blp.alt_response(503, schema=schemas.Detail, description="No request thread is free for waiting.")
     @blp.alt_response(507, schema=PullFailure, description="`insufficient_storage`.")
     def pull_model(body: dict[str, Any]) -> Any:
         """Pull a model, unless it is here; answers once it is on disk
@@ -193,8 +190,8 @@ def blueprint(store: ModelStore, places: Places) -> Blueprint:
 
     @blp.route("/models/pulls/<pull_id>", methods=["DELETE"])
     @blp.response(200, Cancelled)
-    @blp.alt_response(404, schema=Refusal, description="No such pull is running or waiting.")
-    @blp.alt_response(409, schema=Refusal, description="It was complete before it could be stopped.")
+    @blp.alt_response(404, schema=schemas.Detail, description="No such pull is running or waiting.")
+    @blp.alt_response(409, schema=schemas.Detail, description="It was complete before it could be stopped.")
     def cancel_pull(pull_id: str) -> Any:
         """Cancel a pull; answers once its traffic has ended and its disk is given back"""
         return {"detail": "cancelled", "id": pull_id, "source_uri": store.cancel(pull_id)}
@@ -202,8 +199,8 @@ def blueprint(store: ModelStore, places: Places) -> Blueprint:
     @blp.route("/models/<name>", methods=["DELETE"])
     @blp.arguments(DeleteRequest, required=False)
     @blp.response(200, Deleted)
-    @blp.alt_response(404, schema=Refusal, description="No such model on this host.")
-    @blp.alt_response(409, schema=Refusal, description="An instance uses it, or it is being pulled.")
+    @blp.alt_response(404, schema=schemas.Detail, description="No such model on this host.")
+    @blp.alt_response(409, schema=schemas.Detail, description="An instance uses it, or it is being pulled.")
     def delete_model(body: dict[str, Any], name: str) -> Any:
         """Delete a model, or some of its files"""
         return store.delete(name, body["filters"])

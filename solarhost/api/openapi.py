@@ -8,12 +8,15 @@ from flask_smorest import Api
 from swagger_ui_bundle import swagger_ui_path
 
 from solarhost import __version__
+from solarhost.api.schemas import Invalid
 
 STATIC = "/docs/static/"
 
 
 class Documentation(Api):  # type: ignore[misc]
     """flask-smorest's API, with error answers left to `api.errors`."""
+
+    ERROR_SCHEMA = Invalid  # of every answer that no operation names, such as 401
 
     def _register_error_handlers(self) -> None:
         pass
