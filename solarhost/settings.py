@@ -88,7 +88,11 @@ class Settings:
     )
     host: str = _setting("127.0.0.1", "Address to listen on; `0.0.0.0` for all.")
     port: int = _setting(8001, "Port to listen on.", _whole(1, 65535))
-    threads: int = _setting(64, "Request threads; a WebSocket stream holds one.", _whole(4, 1024))
+    threads: int = _setting(
+        64,
+        "Request threads; a WebSocket stream holds one. More are started only while all of them wait.",
+        _whole(4, 1024),
+    )
     max_streams: int = _setting(
         48,
         "WebSocket streams at once; kept below `THREADS` so that REST always has threads.",

@@ -11,7 +11,10 @@ Job = TypeVar("Job")
 class RequestThreads(Generic[Job]):
     """Runs `work` on what is submitted, in up to `limit` threads that start when they are needed.
 
-    They are daemons: a request that never ends can't keep the process from exiting.
+    Some jobs wait for minutes (a start, a download, a stream). When all threads are held, `relieve`
+    gives what waits behind them threads beyond the limit, which end with the last of it.
+
+    They are daemons: a job that never ends can't keep the process from exiting.
     """
 
     def __init__(self, limit: int, work: Callable[[Job], None]):
@@ -22,24 +25,41 @@ class RequestThreads(Generic[Job]):
         self._started = 0
         self._idle = 0  # threads that wait, less those that a job in the queue will wake
         self._backlog = 0  # jobs in the queue that no thread waits for
+        self._backlog_taken = 0  # jobs that left the backlog since the last `relieve`
+        self._backlog_before = 0  # the backlog at the last `relieve`
 
     def submit(self, job: Job) -> None:
         """Have `job` worked on by the next free thread."""
+        self._queue.put(job)
         with self._lock:
             if self._idle:
                 self._idle -= 1
             elif self._started < self._limit:
                 self._started += 1
-                Thread(target=self._run, name=f"request-{self._started}", daemon=True).start()
+                self._start(f"request-{self._started}", ends_when_idle=False)
             else:
                 self._backlog += 1
-        self._queue.put(job)
 
-    def _run(self) -> None:
+    def relieve(self) -> None:
+        """Start a thread for each job that has waited for one since the last call."""
+        with self._lock:
+            stuck = max(0, self._backlog_before - self._backlog_taken)
+            self._backlog -= stuck
+            self._backlog_before, self._backlog_taken = self._backlog, 0
+            for _ in range(stuck):
+                self._start("request-extra", ends_when_idle=True)
+
+    def _start(self, name: str, ends_when_idle: bool) -> None:
+        Thread(target=self._run, args=(ends_when_idle,), name=name, daemon=True).start()
+
+    def _run(self, ends_when_idle: bool) -> None:
         while True:
             self._work(self._queue.get())
             with self._lock:
                 if self._backlog:
                     self._backlog -= 1
+                    self._backlog_taken += 1
+                elif ends_when_idle:
+                    return
                 else:
                     self._idle += 1

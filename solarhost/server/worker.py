@@ -8,6 +8,7 @@ has waited longest makes room.
 """
 
 import errno
+import heapq
 import io
 import json
 import logging
@@ -16,7 +17,7 @@ import select
 import signal
 import socket
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import suppress
 from http import HTTPStatus
 from queue import SimpleQueue
@@ -46,6 +47,8 @@ MAX_HELD_BYTES = 64 * 1024 * 1024  # of incomplete requests and unsent answers t
 RECEIVE_BYTES = 16 * 1024
 RECEIVE_BODY_BYTES = 256 * 1024
 ACCEPTS_AT_ONCE = 64
+ROOM = 16  # connections dropped at once when there are too many
+FRESH_S = 0.25  # in which a new client's request is on its way
 TICK_S = 0.5
 LAST_ANSWERS_S = 1.0  # after everything has stopped, for answers that are still on their way
 
@@ -120,6 +123,7 @@ class WholeRequestWorker(ThreadWorker):  # type: ignore[misc]
             if now >= next_sweep:
                 next_sweep = now + TICK_S
                 self._sweep(now)
+                self._threads.relieve()
                 self._listen(True)
             if not self.is_parent_alive():
                 self._order("detach")
@@ -274,25 +278,22 @@ class WholeRequestWorker(ThreadWorker):  # type: ignore[misc]
             return [c for c in self._connections.values() if c.phase is not Phase.BUSY]
 
     def _make_room(self) -> bool:
-        """Drop the connection that has waited longest; False when none waits."""
-        return self._drop_longest(self._waiting())
+        """Drop the most dispensable connection, and some more if they stall; False when none waits."""
+        now = time.monotonic()
+        dispensable = heapq.nsmallest(ROOM, self._waiting(), key=lambda c: _worth(c, now))
+        for connection in dispensable:
+            if connection is dispensable[0] or _worth(connection, now)[0] == STALLED:
+                self._drop(connection)
+        return bool(dispensable)
 
     def _bound_memory(self) -> None:
         holders = [connection for connection in self._waiting() if connection.held_bytes() > RECEIVE_BYTES]
-        while sum(connection.held_bytes() for connection in holders) > MAX_HELD_BYTES:
-            self._drop_longest(holders)
-            holders = [connection for connection in holders if connection.descriptor in self._connections]
-
-    def _drop_longest(self, candidates: Iterable[Connection]) -> bool:
-        # Those that were never answered go first: the others belong to clients that behaved.
-        longest = min(
-            candidates, key=lambda connection: (connection.answered, connection.since), default=None
-        )
-        if longest is None:
-            return False
-        logger.debug("connection of %s dropped to make room", longest.client[0])
-        self._drop(longest)
-        return True
+        holders.sort(key=lambda connection: connection.since, reverse=True)
+        held = sum(connection.held_bytes() for connection in holders)
+        while held > MAX_HELD_BYTES:
+            longest = holders.pop()
+            held -= longest.held_bytes()
+            self._drop(longest)
 
     def _drop(self, connection: Connection) -> None:
         with self._lock:  # its request thread may just be arming it
@@ -364,6 +365,19 @@ class WholeRequestWorker(ThreadWorker):  # type: ignore[misc]
     def _arm(self, connection: Connection, events: int) -> None:
         """Have the poller look at it once; it is armed anew after each event."""
         self._epoll.modify(connection.descriptor, events | select.EPOLLONESHOT)
+
+
+STALLED, IDLE, FRESH = range(3)
+
+
+def _worth(connection: Connection, now: float) -> tuple[int, float]:
+    """An order of connections: those that stall, idle ones of clients that behaved, those that just came."""
+    if connection.phase is Phase.READING and not len(connection.intake):
+        if connection.answered:
+            return IDLE, connection.since
+        if now - connection.since < FRESH_S:
+            return FRESH, connection.since
+    return STALLED, connection.since
 
 
 def _patience_s(connection: Connection) -> float:

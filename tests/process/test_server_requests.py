@@ -2,7 +2,6 @@
 
 import json
 import socket
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 
@@ -139,13 +138,12 @@ def test_an_answer_that_breaks_off_ends_the_connection(served: Served) -> None:
     assert served.get("/health").status_code == 200
 
 
-def test_all_threads_busy_with_waiting_requests_still_end(make_served) -> None:
+def test_requests_that_wait_never_hold_up_the_others(make_served) -> None:
     served = make_served(THREADS="4", MAX_STREAMS="1")
     served.start()
     with ExitStack() as stack:
-        for _ in range(6):
+        for _ in range(20):
             stack.enter_context(served.connect(b"GET /wait HTTP/1.1\r\nHost: x\r\n\r\n"))
-        wait_until(lambda: served.notes.count("waiting") == 4, 5, "all four threads to wait")
-        began = time.monotonic()
+        wait_until(lambda: served.notes.count("waiting") == 20, 10, "all to be worked on")
+        assert served.get("/health", timeout=5).status_code == 200
         assert served.stop() == 0
-        assert time.monotonic() - began < 5
