@@ -42,7 +42,7 @@ class Host:
         self.settings = settings
         self.problems = Problems()
         self._rest: Rest | None = None
-        self.places = Places(settings.threads)
+        self.places = Places()
         self.link = ControlLink(
             settings,
             registration=self._registration,

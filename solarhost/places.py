@@ -1,4 +1,7 @@
-"""Request threads that may be held for long, so that some always stay free for short calls."""
+"""Calls that wait for long, counted so that connections always stay free for short ones.
+
+Each holds a request thread and a connection. Threads grow with need (`server.pool`), connections don't.
+"""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -6,26 +9,23 @@ from threading import Lock
 
 from solarhost.errors import Unavailable
 
-RESERVED_SHARE = 8  # one thread of so many is never held
+MAX_HELD = 384  # of the server's 512 connections
 
 
 class NoPlace(Unavailable):
-    """As many calls wait, and as many streams are open, as the threads allow."""
+    """As many calls wait, and as many streams are open, as there may be."""
 
     retry_after_s = 5
 
     def __init__(self, limit: int):
-        super().__init__(
-            f"{limit} waiting calls and streams hold all threads that may be held: "
-            "try again in a moment, or raise THREADS"
-        )
+        super().__init__(f"{limit} calls and streams are waiting, which is the limit: try again in a moment")
 
 
 class Places:
     """Counts streams and calls that wait (a start, a stop, a pull). Safe from any thread."""
 
-    def __init__(self, threads: int):
-        self.limit = threads - max(1, threads // RESERVED_SHARE)
+    def __init__(self, limit: int = MAX_HELD):
+        self.limit = limit
         self._lock = Lock()  # guards _held
         self._held = 0
 

@@ -17,6 +17,7 @@ from flask import Flask, Response, jsonify, request
 from solarhost import streams
 from solarhost.errors import InvalidRequest, NotFound, SolarHostError
 from solarhost.logs.channel import Channel, Counters, LogCursor
+from solarhost.places import Places
 from solarhost.server.serve import serve, settings_or_exit
 from solarhost.settings import Settings
 
@@ -60,6 +61,7 @@ class Service:
         self.settings = settings
         self.logs = Logs()
         self.instances = States()
+        self.places = Places()
         self.closing = threading.Event()
         self._notes = Path(os.environ["NOTES"])
 

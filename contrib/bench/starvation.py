@@ -99,7 +99,9 @@ def _half_a_body(agent: Agent, _instance_id: str) -> Iterator[None]:
 
 
 def _unread_answers(agent: Agent, _instance_id: str) -> Iterator[None]:
-    with _clients(agent, CLIENTS, HEAD.format(path="/docs/static/swagger-ui-bundle.js", key=agent.key) + "\r\n"):
+    with _clients(
+        agent, CLIENTS, HEAD.format(path="/docs/static/swagger-ui-bundle.js", key=agent.key) + "\r\n"
+    ):
         yield
 
 
