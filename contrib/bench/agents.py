@@ -23,9 +23,13 @@ def running_agent(**settings: str) -> Iterator[Agent]:
             agent.end()
 
 
-def idle_server(folder: Path) -> Path:
-    """An executable stand-in for `llama-server` that is ready at once and then does nothing."""
+def idle_server(folder: Path, before: str = "") -> Path:
+    """An executable stand-in for `llama-server` that is ready at once and then does nothing.
+
+    Args:
+        before: a line of shell that is run first.
+    """
     path = folder / "llama-server"
-    path.write_text(f'#!/bin/sh\nexec {sys.executable} -S -E {IDLE_SERVER} "$@"\n')
+    path.write_text(f'#!/bin/sh\n{before}\nexec {sys.executable} -S -E {IDLE_SERVER} "$@"\n')
     path.chmod(0o755)
     return path

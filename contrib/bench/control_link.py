@@ -1,0 +1,225 @@
+"""How the link to solar-control stands a bad control: outages, a flood of log lines, a thousand connections.
+
+`--quick` runs a tenth of it. Each figure is printed with its limit; a broken promise ends with an error.
+"""
+
+import argparse
+import itertools
+import logging
+import random
+import statistics
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from contrib.bench.agents import idle_server, running_agent
+from tests.agent import Agent
+from tests.control_faults import STEPS, FaultyServer
+from tests.control_host import KEY, Host, job_ended, log_lines, pull
+from tests.control_process import ControlProcess, wait_for
+
+NOISY_LINES = Path(__file__).with_name("noisy_lines.py")
+LINES_PER_S = 20_000
+BACKOFF_S = 0.5
+SILENCE_S = 2.0
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("parts", nargs="*", default=["connections", "outages", "flood"])
+    parser.add_argument("--quick", action="store_true")
+    options = parser.parse_args()
+    logging.basicConfig(level=logging.ERROR)  # lost connections are what this is about
+    if "connections" in options.parts:
+        measure_connections(100 if options.quick else 1000)
+    if "outages" in options.parts:
+        measure_outages(5 if options.quick else 50)
+    if "flood" in options.parts:
+        measure_flood(3.0 if options.quick else 30.0)
+
+
+def measure_connections(count: int) -> None:
+    """Connections that are lost right after the host was acknowledged leave nothing behind."""
+    with FaultyServer(0, "acknowledged") as faulty:
+        host = Host(f"http://127.0.0.1:{faulty.port}", ws_reconnect_delay=0.01, ws_reconnect_max_delay=0.01)
+        host.link.start()
+        wait_for(lambda: faulty.served >= 20, "the first connections")
+        threads, files, memory = threading.active_count(), _open_files(), _memory_mib()
+        wait_for(lambda: faulty.served >= 20 + count, f"{count} connections", timeout_s=300)
+        wait_for(lambda: threading.active_count() <= threads and _open_files() <= files, "nothing is left")
+        print(
+            f"connections_left 0 threads, 0 descriptors, {_memory_mib() - memory:.1f} MiB "
+            f"after {count} connections"
+        )
+        host.close()
+
+
+def measure_outages(rounds: int) -> None:
+    """Killed, frozen, refusing, answering 502, hanging up at each step: back within one backoff."""
+    faults = itertools.islice(itertools.cycle(["killed", "frozen", *STEPS]), rounds)
+    waits_s: list[float] = []
+    with _control() as control, _host(control) as host:
+        wait_for(lambda: _is_settled(host), "registered")
+        threads, files = threading.active_count(), _open_files()
+        jobs = EndingJobs(host)
+        for fault in faults:
+            if fault == "frozen":
+                control.freeze()
+                time.sleep(random.uniform(0, 2 * SILENCE_S))
+                control.thaw()
+            else:
+                jobs.pause()  # what control has handled and not acknowledged when it dies comes twice
+                control.kill()
+                jobs.go_on()
+                if fault != "killed":
+                    with FaultyServer(control.port, fault) as faulty:
+                        wait_for(lambda server=faulty: server.served >= 2, f"attempts at {fault}")
+                wait_for(lambda: host.link.host_id is None, "the loss is seen")
+                control.start()
+            began = time.monotonic()
+            wait_for(lambda: host.link.host_id is not None, f"back after {fault}", timeout_s=60)
+            waits_s.append(time.monotonic() - began)
+        jobs.pause()
+        wait_for(lambda: control.sessions() == ["gpu-1"], "one session")
+        wait_for(lambda: threading.active_count() <= threads + 1, "no threads are left")
+        wait_for(lambda: _open_files() <= files, "no descriptors are left")
+        jobs.end()
+        arrived = Counter(record["data"]["job_id"] for record in control.events("job_completed"))
+    lost, twice = jobs.ended - arrived, arrived - jobs.ended
+    print(f"outage_back_s {max(waits_s):.2f} at most (limit {BACKOFF_S}, the backoff) in {rounds} outages")
+    print(f"outage_events {lost.total()} lost, {twice.total()} twice (limits 0) of {jobs.ended.total()}")
+    assert not lost, lost
+    assert not twice, twice
+
+
+def measure_flood(seconds: float) -> None:
+    """20,000 lines a second against a slow control: bounded memory, counted drops, quick REST."""
+    with tempfile.TemporaryDirectory() as name, _control("--log-delay-s", "0.2") as control:
+        settings = {"SOLAR_CONTROL_URL": control.url, "SOLAR_CONTROL_API_KEY": KEY}
+        folder = Path(name)
+        model = folder / "model.gguf"
+        model.write_bytes(b"GGUF")
+        server = idle_server(folder, before=f"{sys.executable} -S -E {NOISY_LINES} {LINES_PER_S} &")
+        with running_agent(LLAMA_SERVER_PATH=str(server), **settings) as agent:
+            wait_for(lambda: control.events("host_health"), "the introduction")
+            idle_ms = _rest_p99_ms(agent, 3.0)
+            instance_id = agent.create({"model": str(model), "alias": "noisy", "host": "127.0.0.1"})
+            assert agent.post(f"/instances/{instance_id}/start").status_code == 200
+            wait_for(lambda: _link(agent)["dropped"]["logs"], "the queue is full")
+            before_mib = _agent_mib(agent)
+            busy_ms = _rest_p99_ms(agent, seconds)
+            grown_mib = _agent_mib(agent) - before_mib
+            link = _link(agent)
+            reports = agent.log().count("dropped from the queues")
+        sent = sum(record["lines"] for record in control.events("log_batch"))
+    print(f"flood_rest_p99_ms {busy_ms:.0f} (limit 100), {idle_ms:.0f} when idle")
+    print(f"flood_memory_mib {grown_mib:.0f} more after {seconds:.0f} s of {LINES_PER_S} lines/s")
+    print(
+        f"flood_lines {sent} sent, {link['dropped']['logs']} dropped and reported {reports} times, "
+        f"{link['queued']['logs']} queued, {link['connections']} connection"
+    )
+
+
+class EndingJobs:
+    """Ends a job and a pull every 20 ms, in a thread, until `end`."""
+
+    def __init__(self, host: Host):
+        self.ended: Counter[str] = Counter()
+        self._host = host
+        self._may_run = threading.Event()
+        self._ending = threading.Event()
+        self._lock = threading.Lock()
+        self._may_run.set()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def pause(self) -> None:
+        """Return when no event is under way."""
+        self._may_run.clear()
+        with self._lock:
+            wait_for(lambda: _is_settled(self._host), "all is acknowledged", timeout_s=60)
+
+    def go_on(self) -> None:
+        self._may_run.set()
+
+    def end(self) -> None:
+        self._ending.set()
+        self.go_on()
+        self._thread.join()
+
+    def _run(self) -> None:
+        for number in itertools.count():
+            self._may_run.wait()
+            if self._ending.wait(0.02):
+                return
+            with self._lock:
+                if self._may_run.is_set():
+                    self._host.link.publish(job_ended(number))
+                    self._host.link.publish(pull("completed"))
+                    self._host.link.publish(log_lines(number * 10, 10))
+                    self.ended[f"job-{number}"] += 1
+
+
+@contextmanager
+def _control(*options: str) -> Iterator[ControlProcess]:
+    with tempfile.TemporaryDirectory() as name:
+        control = ControlProcess(Path(name), (KEY,), options).start()
+        yield control
+        control.kill()
+
+
+@contextmanager
+def _host(control: ControlProcess) -> Iterator[Host]:
+    host = Host(
+        control.url,
+        ws_reconnect_delay=0.1,
+        ws_reconnect_max_delay=BACKOFF_S,
+        ws_silence_timeout=SILENCE_S,
+    )
+    host.link.start()
+    yield host
+    host.close()
+
+
+def _is_settled(host: Host) -> bool:
+    status = host.link.status()
+    return status["state"] == "registered" and not any(status["queued"].values())
+
+
+def _link(agent: Agent) -> dict[str, Any]:
+    return dict(agent.get("/health").json()["control"])
+
+
+def _rest_p99_ms(agent: Agent, seconds: float) -> float:
+    times_ms = []
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        began = time.monotonic()
+        assert agent.get("/instances").status_code == 200
+        times_ms.append(1000 * (time.monotonic() - began))
+        time.sleep(0.01)
+    return statistics.quantiles(times_ms, n=100)[98]
+
+
+def _agent_mib(agent: Agent) -> float:
+    return sum(process.memory_full_info().uss for process in agent.own_processes()) / 2**20
+
+
+def _memory_mib() -> float:
+    return float(psutil.Process().memory_full_info().uss) / 2**20
+
+
+def _open_files() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+if __name__ == "__main__":
+    main()
