@@ -15,6 +15,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -81,7 +82,7 @@ def measure_outages(rounds: int) -> None:
                 jobs.go_on()
                 if fault != "killed":
                     with FaultyServer(control.port, fault) as faulty:
-                        wait_for(lambda server=faulty: server.served >= 2, f"attempts at {fault}")
+                        wait_for(partial(_has_served, faulty, 2), f"attempts at {fault}")
                 wait_for(lambda: host.link.host_id is None, "the loss is seen")
                 control.start()
             began = time.monotonic()
@@ -187,6 +188,10 @@ def _host(control: ControlProcess) -> Iterator[Host]:
     host.link.start()
     yield host
     host.close()
+
+
+def _has_served(faulty: FaultyServer, connections: int) -> bool:
+    return faulty.served >= connections
 
 
 def _is_settled(host: Host) -> bool:

@@ -18,7 +18,7 @@ from engineio.exceptions import EngineIOError
 from websocket import WebSocketBadStatusException, WebSocketException
 
 from solarhost.control.livesocket import LiveSocket
-from solarhost.errors import Unavailable
+from solarhost.errors import SolarHostError, Unavailable
 from solarhost.threads import join_by
 
 logger = logging.getLogger(__name__)
@@ -47,6 +47,10 @@ class Rejected(LinkDown):
     """An administrator of control has turned this host down."""
 
 
+class Unsendable(SolarHostError):
+    """A payload can't be written as JSON, now or ever."""
+
+
 class Connection:
     """Belongs to one thread; `cut` may be called from any other.
 
@@ -73,6 +77,7 @@ class Connection:
         self._on_heard = on_heard
         self._socket: LiveSocket | None = None
         self._probed_at: float | None = None
+        self._opened = threading.Event()
         if not verify:
             tls: dict[str, Any] = {"cert_reqs": ssl.CERT_NONE}
         else:
@@ -110,6 +115,7 @@ class Connection:
                 socketio_path="socket.io",
                 wait=False,
             )
+            self._opened.set()
         except socketio.exceptions.ConnectionError as error:
             raise _explained(error) from error
         except (ValueError, KeyError, TypeError) as error:  # how the library takes a strange greeting
@@ -136,21 +142,22 @@ class Connection:
         """`time.monotonic()` of the last sign of life, if there was one."""
         return None if self._socket is None else self._socket.heard
 
-    def emit(self, event: str, payload: Mapping[str, Any], on_ack: Callable[[], None] | None = None) -> bool:
+    def emit(self, event: str, payload: Mapping[str, Any], on_ack: Callable[[], None] | None = None) -> None:
         """Hand one event to the writer; never waits for the network.
 
-        Returns:
-            False when the payload can't be sent at all, which is logged.
+        Args:
+            on_ack: called by the reader when control has acknowledged the event.
+
+        Raises:
+            Unsendable: it will never go out.
         """
         callback = None if on_ack is None else lambda *_: on_ack()
         try:
             self._client.emit(event, payload, namespace=NAMESPACE, callback=callback)
         except socketio.exceptions.BadNamespaceError:
-            return True  # the connection ended a moment ago; its owner is about to see that
-        except (TypeError, ValueError, RecursionError):
-            logger.exception("control: an event %s can't be written as JSON and is left out", event)
-            return False
-        return True
+            pass  # the connection ended a moment ago, as its owner is about to see
+        except (TypeError, ValueError, RecursionError) as error:
+            raise Unsendable(f"{event} can't be written as JSON: {error}") from error
 
     def ping(self) -> bool:
         """Ask for a sign of life; False when that is not possible right now."""
@@ -200,10 +207,12 @@ class Connection:
     def _start_task(self, target: Callable[..., None], *args: Any) -> threading.Thread | None:
         """The library starts a thread for each message. Acknowledgements need none: they come by the
         hundred, and handled by the reader itself, all are when the reader has ended."""
-        is_message = target == self._client.eio.handlers["message"]
-        if is_message and isinstance(args[0], str) and args[0].startswith(str(socketio.packet.ACK)):
-            target(*args)
-            return None
+        if target == self._client.eio.handlers["message"]:
+            # It also overlooks a disconnect that comes in before its `connect` returns.
+            self._opened.wait(STEP_S)
+            if isinstance(args[0], str) and args[0].startswith(str(socketio.packet.ACK)):
+                target(*args)
+                return None
         task: threading.Thread = self._spawn(target, *args)
         return task
 

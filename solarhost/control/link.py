@@ -72,7 +72,7 @@ class ControlLink:
         self._attempt = 0  # the latest one; the control thread alone writes it and the next one
         self._connection: Connection | None = None
         self._closing: float | None = None  # the deadline, once `close` was called
-        self._thread = Thread(target=self._run, name="control", daemon=True)
+        self._thread = Thread(target=self._run, args=(self._address,), name="control", daemon=True)
 
     def start(self) -> None:
         """Begin to connect."""
@@ -136,10 +136,10 @@ class ControlLink:
             "dropped": self._outbox.dropped(),
         }
 
-    def _run(self) -> None:
+    def _run(self, address: str) -> None:
         while self._closing is None:
             try:
-                self._connect_once()
+                self._connect_once(address)
             except LinkDown as error:
                 self._is_down(error)
             except Exception:  # the link outlives errors of this program
@@ -147,7 +147,7 @@ class ControlLink:
             if self._closing is None:
                 self._pause()
 
-    def _connect_once(self) -> None:
+    def _connect_once(self, address: str) -> None:
         """Make one connection and serve it until it ends.
 
         Raises:
@@ -155,7 +155,7 @@ class ControlLink:
         """
         self._attempt = next(self._attempts)
         connection = self._connection = Connection(
-            self._address or "",
+            address,
             self._auth,
             handlers={
                 **{event: partial(self._inbox.tell, self._attempt, event) for event in EVENTS},

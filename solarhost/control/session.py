@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from solarhost.control import payloads
 from solarhost.control.batches import Message
-from solarhost.control.connection import Connection, LinkDown, Rejected, Unauthorized
+from solarhost.control.connection import Connection, LinkDown, Rejected, Unauthorized, Unsendable
 from solarhost.control.news import Inbox, News
 from solarhost.control.outbox import Outbox
 from solarhost.control.payloads import Json
@@ -129,9 +129,9 @@ class Session:
     def _introduce(self) -> None:
         """What control must know first after each acknowledgement; it has dropped all that came before."""
         self._unintroduced = False
-        self._connection.emit("registration", self._reports.registration())
+        self._send(Message("registration", self._reports.registration()))
         update = payloads.instances_update(self._reports.instances(), now_iso())
-        self._connection.emit("instances_update", update)
+        self._send(Message("instances_update", update))
         self._send_health()
 
     def _send_health(self) -> None:
@@ -141,7 +141,7 @@ class Session:
         except Exception:  # a link without this report is better than none
             logger.exception("control: no host_health this time")
             return
-        self._connection.emit("host_health", payloads.host_health(data))
+        self._send(Message("host_health", payloads.host_health(data)))
 
     def _send_due(self) -> None:
         """Send what waits, unless control hasn't taken the last lot yet.
@@ -163,13 +163,13 @@ class Session:
             self._send(message)
 
     def _send(self, message: Message) -> None:
-        item = message.kept
-        if item is None:
-            self._connection.emit(message.event, message.payload)
-            return
-        confirmed = partial(self._confirmed, item)
-        if not self._connection.emit(message.event, message.payload, confirmed):
-            confirmed()
+        on_ack = None if message.kept is None else partial(self._confirmed, message.kept)
+        try:
+            self._connection.emit(message.event, message.payload, on_ack)
+        except Unsendable:
+            logger.exception("control: an event is left out")
+            if on_ack is not None:
+                on_ack()
 
     def _confirmed(self, item: Item) -> None:
         """Called by the thread that reads."""
