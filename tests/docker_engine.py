@@ -26,8 +26,9 @@ STOPPED_WITHIN_S = 60.0
 class DockerEngine:
     """One `dockerd`; `start` again after `stop` or `kill` continues with the same data.
 
-    Needs root, and a kernel that allows namespaces, overlay mounts and bridges. With `live_restore`
-    its containers outlive it, as they do where an administrator set that up.
+    Its `containerd` is a process beside it, as packages set it up, so that it outlives a crash. Needs root,
+    and a kernel that allows namespaces, overlay mounts and bridges. With `live_restore` its containers
+    outlive it, as they do where an administrator set that up.
     """
 
     def __init__(self, *, live_restore: bool):
@@ -37,11 +38,12 @@ class DockerEngine:
         self._bridge = f"shj{token}"
         self._subnet = f"10.{200 + int(token[:2], 16) % 50}.{int(token[2:4], 16)}.1/24"
         self._process: subprocess.Popen[bytes] | None = None
+        self._containerd: subprocess.Popen[bytes] | None = None
         self.address = f"unix://{self._folder}/docker.sock"
 
     def prepare(self) -> None:
         """Make the bridge, start, load the image."""
-        missing = [name for name in ("dockerd", "busybox", "ip") if shutil.which(name) is None]
+        missing = [name for name in ("dockerd", "containerd", "busybox", "ip") if shutil.which(name) is None]
         if missing or os.geteuid() != 0:
             pytest.fail(
                 "The tests of jobs run a real Docker engine: they need root"
@@ -50,6 +52,7 @@ class DockerEngine:
         _command("ip", "link", "add", self._bridge, "type", "bridge")
         _command("ip", "addr", "add", self._subnet, "dev", self._bridge)
         _command("ip", "link", "set", self._bridge, "up")
+        self._start_containerd()
         self.start()
         self.client.import_image_from_data(_busybox_tar(), repository="tools", tag="1")
 
@@ -59,11 +62,11 @@ class DockerEngine:
 
     def start(self) -> None:
         """Start it and wait until it answers."""
-        log = (self._folder / "dockerd.log").open("ab")
-        self._process = subprocess.Popen(
+        self._process = self._spawn(
             [
                 "dockerd",
                 f"--host={self.address}",
+                f"--containerd={self._folder}/containerd.sock",
                 f"--data-root={self._folder}/data",
                 f"--exec-root={self._folder}/exec",
                 f"--pidfile={self._folder}/docker.pid",
@@ -72,10 +75,7 @@ class DockerEngine:
                 "--ip-masq=false",
                 f"--live-restore={str(self._live_restore).lower()}",
                 "--shutdown-timeout=2",
-            ],
-            stdout=log,
-            stderr=log,
-            start_new_session=True,
+            ]
         )
         wait_until(self._answers_or_died, STARTED_WITHIN_S, "dockerd to answer")
 
@@ -100,6 +100,15 @@ class DockerEngine:
         """Names of all containers, whatever their status."""
         return sorted(found["Names"][0].lstrip("/") for found in self.client.containers(all=True))
 
+    def clear(self) -> list[str]:
+        """Remove all containers, so that one test's failure is not the next one's; the names of those."""
+        names = self.containers()
+        for container in self.client.containers(all=True):
+            with suppress(docker.errors.APIError):  # gone, or about to go
+                self.client.remove_container(container["Id"], force=True)
+        wait_until(lambda: not self.containers(), STOPPED_WITHIN_S, "the containers to go")
+        return names
+
     def close(self) -> None:
         """End it and remove all that it made."""
         try:
@@ -108,14 +117,35 @@ class DockerEngine:
             if self._process.poll() is not None:
                 self.start()
             self.thaw()
-            for container in self.client.containers(all=True):
-                self.client.remove_container(container["Id"], force=True)
+            self.clear()
             self.stop()
         finally:
+            if self._containerd is not None:
+                self._containerd.terminate()
+                self._containerd.wait(STOPPED_WITHIN_S)
             subprocess.run(["ip", "link", "del", self._bridge], check=False)
             for mount in _mounts_below(self._folder):
                 subprocess.run(["umount", "-l", mount], check=False)
             shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _start_containerd(self) -> None:
+        config = self._folder / "containerd.toml"
+        config.write_text(
+            f"""
+version = 2
+root = "{self._folder}/containerd"
+state = "{self._folder}/containerd-state"
+disabled_plugins = ["io.containerd.grpc.v1.cri"]
+[grpc]
+address = "{self._folder}/containerd.sock"
+"""
+        )
+        self._containerd = self._spawn(["containerd", "--config", str(config)])
+        wait_until((self._folder / "containerd.sock").exists, STARTED_WITHIN_S, "containerd's socket")
+
+    def _spawn(self, words: list[str]) -> subprocess.Popen[bytes]:
+        with (self._folder / f"{words[0]}.log").open("ab") as log:
+            return subprocess.Popen(words, stdout=log, stderr=log, start_new_session=True)
 
     def _end(self, number: signal.Signals) -> None:
         assert self._process is not None

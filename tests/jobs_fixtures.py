@@ -28,6 +28,11 @@ def shell(name: str, script: str, **more: Any) -> dict[str, Any]:
     return step(name, ["sh", "-c", script], **more)
 
 
+def waiting(name: str, first: str = "echo up", **more: Any) -> dict[str, Any]:
+    """A step that runs until it is told to end, and then obeys."""
+    return shell(name, f"trap 'exit 0' TERM; {first}; sleep 600 & wait", **more)
+
+
 def body(job_id: str, *steps: dict[str, Any], **more: Any) -> dict[str, Any]:
     return {"job_id": job_id, "name": f"job {job_id}", "steps": list(steps), **more}
 
@@ -127,4 +132,4 @@ def make_jobs(tmp_path: Path, docker_engine: DockerEngine) -> Iterator[Any]:
 @pytest.fixture
 def jobs(make_jobs: Any, docker_engine: DockerEngine) -> Iterator[Jobs]:
     yield make_jobs()
-    assert docker_engine.containers() == []
+    assert docker_engine.clear() == []

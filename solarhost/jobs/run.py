@@ -41,6 +41,7 @@ class JobTools:
     publish: Publish
     problems: Problems
     host_id: Callable[[], str | None]
+    left_behind: Callable[[], None]  # a container could not be removed: somebody has to later
 
 
 class JobRun:
@@ -168,7 +169,8 @@ class JobRun:
             log.close()
         try:
             step.remove_container()
-        except (EngineAway, EngineRefused) as error:  # the sweep tries again
+        except (EngineAway, EngineRefused) as error:
+            tools.left_behind()
             logger.warning("job %s: a container is left: %s", job.id, error)
         return job
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from threading import Lock
+from threading import Event, Lock
 from typing import Any
 from uuid import uuid4
 
@@ -32,7 +32,7 @@ from solarhost.times import now_iso
 logger = logging.getLogger(__name__)
 
 CANCEL_WAIT_S = 8.5  # solar-control gives a DELETE 10 s
-DOCKER_CHECK_S = 5.0
+DOCKER_CHECK_S = 1.0
 RETENTION_CHECK_S = 300.0
 
 
@@ -81,13 +81,15 @@ class JobService:
             publish=publish,
             problems=problems,
             host_id=host_id,
+            left_behind=lambda: self._sweep_due.set(),
         )
         self._lock = Lock()  # guards the three below
         self._waiting: deque[str] = deque()
         self._runs: dict[str, JobRun] = {}
         self._closing = False
-        self._docker_seen = False  # this and the next: only the Docker loop's
-        self._swept = False
+        self._docker_seen = False  # only the Docker loop's
+        self._sweep_due = Event()  # there may be containers that nobody needs
+        self._sweep_due.set()
         self._threads = ThreadGroup()
         self._loops = [
             PeriodicThread("loop-docker", DOCKER_CHECK_S, self._check_docker),
@@ -267,14 +269,14 @@ class JobService:
             run.over.set()
 
     def _check_docker(self) -> None:
-        """Notice an engine that goes or comes back; after each coming remove what nobody needs."""
+        """Notice an engine that goes or comes back; remove what nobody needs any more."""
         try:
             self._engine.ping()
-            if not self._swept:
+            if self._sweep_due.is_set():
+                self._sweep_due.clear()
                 self._sweep()
-                self._swept = True
-        except EngineAway as away:
-            self._swept = False
+        except (EngineAway, EngineRefused) as away:
+            self._sweep_due.set()
             # A host that runs no jobs needs no Docker.
             if self._docker_seen or any(not job.status.is_terminal for job in self._store.all()):
                 self._problems.report("docker", f"{away}; jobs wait")
@@ -319,6 +321,8 @@ class JobService:
             self._workspaces.remove(job.id)
             self._store.remove(job.id)
         except (EngineAway, EngineRefused, StoreError) as error:
+            if not isinstance(error, StoreError):
+                self._sweep_due.set()  # soon; the rest waits for the next round of the retention
             self._problems.report(key, f"job {job.id} can't be removed: {error}")
         else:
             self._problems.clear(key)

@@ -33,7 +33,7 @@ class StepLog:
 
     A checkpoint beside the log file says how far it is: after a restart of the agent the file is cut back
     to it and the container's stored output is taken from there, so that the file has no gap and no line
-    twice, and a line that is published again has the number that it had.
+    twice. What was published since the checkpoint is published again, numbered from there.
     """
 
     def __init__(

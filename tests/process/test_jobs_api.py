@@ -9,7 +9,8 @@ from flask_smorest import Api
 from solarhost.api import errors
 from solarhost.api.jobs import blueprint
 from solarhost.places import Places
-from tests.jobs_fixtures import Jobs, body, step
+from tests.agent import wait_until
+from tests.jobs_fixtures import Jobs, body, step, waiting
 
 
 @pytest.fixture
@@ -55,7 +56,8 @@ def test_a_job_from_its_submission_to_its_end(client, jobs: Jobs):
 
 
 def test_a_cancelled_job_is_gone(client, jobs: Jobs):
-    client.post("/jobs", json=body("waits", step("one", "sleep 600")))
+    client.post("/jobs", json=body("waits", waiting("one")))
+    wait_until(lambda: jobs.heard.entries("waits"), 30, "the step to run")
     gone = client.delete("/jobs/waits")
     assert (gone.status_code, gone.json) == (200, {"detail": "cancelled", "job_id": "waits"})
     assert client.get("/jobs/waits").status_code == 404

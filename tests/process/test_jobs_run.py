@@ -8,7 +8,7 @@ import pytest
 from solarhost.jobs.errors import JobEnded, NoSuchJob
 from solarhost.jobs.records import Status
 from tests.agent import wait_until
-from tests.jobs_fixtures import Jobs, definition, shell, step
+from tests.jobs_fixtures import Jobs, definition, shell, step, waiting
 
 
 def test_steps_run_in_order_and_hand_files_on(jobs: Jobs):
@@ -79,7 +79,7 @@ def test_a_failure_explains_itself_and_stops_the_job(jobs: Jobs):
 
 
 def test_a_signal_is_told_apart_from_an_exit_code(jobs: Jobs):
-    jobs.service.submit(definition("shot", shell("waits", "echo up; exec sleep 600")))
+    jobs.service.submit(definition("shot", waiting("waits")))
     wait_until(lambda: jobs.heard.entries("shot"), 30, "the step to run")
     jobs.engine.client.kill(jobs.service.get("shot").steps[0].container_id, "KILL")
     one = jobs.ended("shot").steps[0]
@@ -129,7 +129,7 @@ def test_a_progress_bar_becomes_a_line_a_second(jobs: Jobs):
 
 
 def test_recent_lines_are_shown_while_it_runs_and_after_a_restart(jobs: Jobs):
-    jobs.service.submit(definition("recent", shell("counts", "seq 250; echo oops >&2; sleep 600")))
+    jobs.service.submit(definition("recent", waiting("counts", "seq 250; echo oops >&2")))
     wait_until(lambda: len(jobs.heard.entries("recent")) >= 251, 30, "its lines")
     job = jobs.service.get("recent")
     shown = jobs.service.recent_logs(job, 0)
@@ -143,7 +143,7 @@ def test_recent_lines_are_shown_while_it_runs_and_after_a_restart(jobs: Jobs):
 def test_a_step_that_is_silent_beyond_every_timeout_succeeds(make_jobs, monkeypatch):
     monkeypatch.setattr("solarhost.containers.engine.ANSWER_S", 1)
     jobs = make_jobs()
-    assert jobs.run("silent", step("sleeps", "sleep 4")).status is Status.COMPLETED
+    assert jobs.run("silent", step("sleeps", "sleep 2.5")).status is Status.COMPLETED
 
 
 def test_a_cancelled_step_that_ignores_term_is_gone_after_five_seconds(jobs: Jobs, docker_engine):
@@ -165,8 +165,8 @@ def test_a_cancelled_step_that_ignores_term_is_gone_after_five_seconds(jobs: Job
 
 def test_a_cancel_in_a_queue_or_after_the_end(make_jobs):
     jobs = make_jobs(max_jobs=1)
-    jobs.service.submit(definition("first", step("waits", "sleep 60")))
-    jobs.service.submit(definition("second", step("waits", "sleep 60")))
+    jobs.service.submit(definition("first", waiting("waits")))
+    jobs.service.submit(definition("second", waiting("waits")))
     assert jobs.service.get("second").status is Status.PENDING
     jobs.service.cancel("second")
     assert not (jobs.folder / "second").exists()

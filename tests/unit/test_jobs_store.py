@@ -1,0 +1,87 @@
+"""Job records on disk."""
+
+import json
+import stat
+
+import pytest
+
+from solarhost.errors import StoreError
+from solarhost.jobs.definitions import parse
+from solarhost.jobs.errors import JobExists, NoSuchJob
+from solarhost.jobs.records import Job, Status, Step
+from solarhost.jobs.store import JobStore
+from solarhost.problems import Problems
+
+STEPS = [
+    {"name": "fetch", "image": "a", "command": "run 'it all'", "environment": {"TOKEN": "t"}},
+    {"name": "train", "image": "b:1", "gpu": {"device_ids": ["0", "GPU-1"]}, "is_preparation_step": True},
+    {"name": "all", "image": "c", "gpu": {"count": -1}},
+]
+
+
+def make_job(job_id: str = "one") -> Job:
+    definition = parse({"job_id": job_id, "name": "n", "steps": STEPS, "training_config": {"epochs": 3}})
+    return Job(
+        uid="u", definition=definition, created_at="2026-01-01T00:00:00+00:00",
+        steps=tuple(Step(name=step.name) for step in definition.steps),
+    )  # fmt: skip
+
+
+@pytest.fixture
+def problems():
+    return Problems()
+
+
+@pytest.fixture
+def store(tmp_path, problems):
+    store = JobStore(tmp_path / "records", problems)
+    store.load()
+    return store
+
+
+def test_a_record_comes_back_as_it_was(store, tmp_path, problems):
+    job = make_job().with_step(
+        0, status=Status.RUNNING, container_id="c", started_at="2026-01-01T00:00:01+00:00"
+    )
+    store.add(job)
+    again = JobStore(tmp_path / "records", problems)
+    again.load()
+    assert again.all() == [job]
+    assert again.get("one").definition.steps[0].command == ("run", "it all")
+
+
+def test_records_can_hold_secrets_so_nobody_else_reads_them(store, tmp_path):
+    store.add(make_job())
+    assert stat.S_IMODE((tmp_path / "records").stat().st_mode) == 0o700
+    assert stat.S_IMODE((tmp_path / "records/one.json").stat().st_mode) == 0o600
+
+
+def test_a_failed_write_changes_nothing(store, tmp_path):
+    store.add(make_job())
+    (tmp_path / "records/.one.json.draft").mkdir()  # no draft can be made
+    with pytest.raises(StoreError):
+        store.update("one", lambda job: job.ended(Status.FAILED, "2026-01-01T00:00:02+00:00"))
+    assert store.get("one").status is Status.PENDING
+    assert json.loads((tmp_path / "records/one.json").read_text())["status"] == "pending"
+
+
+def test_an_id_is_taken_until_its_job_is_removed(store):
+    store.add(make_job())
+    with pytest.raises(JobExists):
+        store.add(make_job())
+    store.remove("one")
+    with pytest.raises(NoSuchJob):
+        store.get("one")
+    store.add(make_job())
+
+
+@pytest.mark.parametrize("text", ["{half", "[]", "{}", '{"status": "levitating"}', "null"])
+def test_a_record_that_makes_no_sense_is_kept_aside_and_reported(store, tmp_path, problems, text):
+    store.add(make_job("fine"))
+    (tmp_path / "records/broken.json").write_text(text)
+    again = JobStore(tmp_path / "records", problems)
+    again.load()
+    assert [job.id for job in again.all()] == ["fine"]
+    kept = [path for path in (tmp_path / "records").iterdir() if "unreadable" in path.name]
+    assert [path.read_text() for path in kept] == [text]
+    assert len(problems.current()) == 1
