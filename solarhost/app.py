@@ -5,6 +5,7 @@ from werkzeug.exceptions import UnsupportedMediaType
 
 from solarhost import streams
 from solarhost.api import auth, errors, instances, jobs, models, openapi, resources, system
+from solarhost.api.ready import ReadyAnswers
 from solarhost.host import Host
 from solarhost.rest import InProcessRest
 
@@ -33,6 +34,8 @@ def create_app(host: Host) -> Flask:
         api.register_blueprint(blueprint)
     host.connect_rest(InProcessRest(app, host.settings.accepted_keys[0]))
     streams.register(app, host)
+    ready = {"/instances": host.instances.listing, "/resources": host.resources.snapshot_bytes}
+    app.wsgi_app = ReadyAnswers(app.wsgi_app, keys, ready)  # type: ignore[method-assign]
     return app
 
 

@@ -1,0 +1,44 @@
+"""Answers that lie ready, given without Flask.
+
+Control polls `GET /instances` and `GET /resources` of every host. Their bodies are made when something
+changes, so most of the time of such a request would go into finding out that there is nothing to do.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING
+
+from solarhost.api.auth import KeyRing
+
+if TYPE_CHECKING:
+    from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment
+
+
+class ReadyAnswers:
+    """WSGI in front of an application: the plain request with the right key is answered here.
+
+    All else, refusals included, is the application's, whose answer to the plain request is the same.
+    """
+
+    def __init__(self, app: "WSGIApplication", keys: KeyRing, bodies: Mapping[str, Callable[[], bytes]]):
+        self._app = app
+        self._keys = keys
+        self._bodies = bodies  # JSON, by path; called for each request, so it must not compute
+
+    def __call__(self, environ: "WSGIEnvironment", start_response: "StartResponse") -> Iterable[bytes]:
+        body = self._bodies.get(environ["PATH_INFO"])
+        if (
+            body is None
+            or environ["REQUEST_METHOD"] != "GET"
+            or not self._keys.accepts(environ.get("HTTP_X_API_KEY", ""))
+        ):
+            return self._app(environ, start_response)
+        ready = body()
+        start_response(
+            "200 OK",
+            [
+                ("Content-Type", "application/json"),
+                ("Content-Length", str(len(ready))),
+                ("Access-Control-Allow-Origin", "*"),
+            ],
+        )
+        return [ready]
