@@ -6,6 +6,7 @@ The first test has a real llama-server; where the model does not matter, a stand
 import json
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +18,14 @@ from tests.agent import Agent
 from tests.conftest import AgentFactory
 from tests.control_fixtures import ControlFactory
 from tests.control_process import ControlProcess, wait_for
+from tests.docker_engine import DockerEngine
+from tests.jobs_fixtures import body, shell
+from tests.process.models_faults import noise
+from tests.process.models_hub import Hub
 
 CONTROL_KEY = "control-key-5678"
 STOP_TIMEOUT_S = 5
+STEP_ENDS = ("step_completed", "step_failed")
 
 
 class Controlled:
@@ -220,6 +226,43 @@ def test_no_key_is_seen_outside(controlled: Controlled):
     assert not [key for key in keys if key in seen or key in logs]
 
 
+def test_a_job_and_a_pull_go_on_while_control_comes_and_goes(
+    make_controlled: Callable[..., Controlled], docker_engine: DockerEngine
+):
+    hub = Hub()
+    uri = hub.add("org/model", model__gguf=noise(400_000))
+    hub.fault("model.gguf", bytes_per_s=100_000)
+    controlled = make_controlled(
+        DOCKER_HOST=docker_engine.address,
+        HF_ENDPOINT=hub.url,
+        PULL_PROGRESS_INTERVAL_S="0.2",
+        MIN_FREE_DISK_GB="0",
+    )
+    control = controlled.control
+    script = "for i in 1 2 3 4; do echo line $i; sleep 1; done"
+    job = body("job-1", shell("first", script), shell("second", "echo no >&2; exit 3"))
+    assert controlled.rest("POST", "/jobs", job).status_code == 202
+    pull = {"source": "huggingface", "source_uri": uri, "model_id": "org/model"}
+    with ThreadPoolExecutor(1) as pool:
+        pulled = pool.submit(controlled.rest, "POST", "/models/pull", pull)
+        wait_for(lambda: control.events("step_log") and control.events("pull_progress"), "both run")
+        while not pulled.done() or controlled.rest("GET", "/jobs/job-1").json()["status"] == "running":
+            # An event that control has handled and not acknowledged when it is killed can't but come twice.
+            wait_for(lambda: not controlled.link()["queued"]["unconfirmed"], "all is acknowledged")
+            control.kill()
+            control.start()
+            controlled.wait_until_registered()
+    assert pulled.result().status_code == 200
+    ends = ["job_failed", "job_started", "step_completed", "step_failed", "step_started", "step_started"]
+    wait_for(lambda: sorted(_job_events(control)) == ends and len(_ends_of_pulls(control)) == 1, "the ends")
+    assert _ends_of_pulls(control) == ["completed"]
+    completed = [entry for entry in _step_entries(control) if entry.get("completed")]
+    assert [(entry["step_name"], entry["exit_code"]) for entry in completed] == [("first", 0), ("second", 3)]
+    assert control.events("job_started")[0]["data"]["host_id"] == f"host-{CONTROL_KEY[-4:]}"
+    assert not control.invalid()
+    hub.end()
+
+
 def _states(control: ControlProcess) -> list[dict[str, Any]]:
     batches = control.events("instance_state_batch")
     return [entry["data"] for batch in batches for entry in batch["data"]["entries"]]
@@ -227,3 +270,17 @@ def _states(control: ControlProcess) -> list[dict[str, Any]]:
 
 def _lines(control: ControlProcess) -> list[dict[str, Any]]:
     return [entry for batch in control.events("log_batch") for entry in batch["data"]["entries"]]
+
+
+def _job_events(control: ControlProcess) -> list[str]:
+    names = [record["event"] for record in control.events()]
+    return [name for name in names if name.startswith("job_") or name in ("step_started", *STEP_ENDS)]
+
+
+def _ends_of_pulls(control: ControlProcess) -> list[str]:
+    phases = [record["data"]["data"]["phase"] for record in control.events("pull_progress")]
+    return [phase for phase in phases if phase in ("completed", "failed")]
+
+
+def _step_entries(control: ControlProcess) -> list[dict[str, Any]]:
+    return [entry for batch in control.events("step_log") for entry in batch["data"]["entries"]]
