@@ -29,19 +29,20 @@ class Logs:
         self.channel = Channel(0, 1000, Counters())
 
     def subscribe(self, instance_id: str, *, since: int | None = None, tail: int | None = None) -> LogCursor:
-        if instance_id != "known":
-            raise NotFound("no such instance")
         return LogCursor(self.channel, since, tail)
 
 
 class States:
-    """Keeps `Instances.watch_state`'s contract for the one instance `known`."""
+    """Keeps the contract of `Instances` for the one instance `known`, and is its cursor, too."""
 
     closed = False
 
-    def watch_state(self, instance_id: str) -> "States":
+    def find(self, instance_id: str) -> None:
         if instance_id != "known":
             raise NotFound("no such instance")
+
+    def watch_state(self, instance_id: str) -> "States":
+        self.find(instance_id)
         watcher = States()
         watcher.seq = itertools.count()
         return watcher
