@@ -17,6 +17,7 @@ from solarhost.errors import NotFound, SolarHostError
 from solarhost.events import InstancesChanged, Publish
 from solarhost.instances.boot import find_child, stop_orphans
 from solarhost.instances.errors import UnknownInstance
+from solarhost.instances.keeper import Surroundings
 from solarhost.instances.metrics import MetricsPoll
 from solarhost.instances.ports import Ports
 from solarhost.instances.process import host_identity, marked
@@ -24,7 +25,7 @@ from solarhost.instances.record import NewInstance, Record, source_to_resolve
 from solarhost.instances.states import StateCursor
 from solarhost.instances.status import Reason, Status
 from solarhost.instances.store import InstanceStore
-from solarhost.instances.supervisor import Supervisor, Surroundings
+from solarhost.instances.supervisor import Supervisor
 from solarhost.instances.view import as_json, flat
 from solarhost.logs.book import LogBook
 from solarhost.problems import Problems
@@ -104,10 +105,10 @@ class Instances:
                     pid: m for pid, m in marks.items() if (m.instance_id, m.run) != (record.id, record.run)
                 }
             elif record.status in (Status.STARTING, Status.RUNNING):
-                supervisor.settle_at_boot(Status.STOPPED, Reason.AGENT_SHUTDOWN)
+                supervisor.settle_at_boot(Reason.AGENT_SHUTDOWN)
                 waiting.append(supervisor)
             elif record.status is Status.STOPPING:
-                supervisor.settle_at_boot(Status.STOPPED, Reason.USER_STOP)
+                supervisor.settle_at_boot(Reason.USER_STOP)
             elif record.status is Status.STOPPED and record.reason is Reason.AGENT_SHUTDOWN:
                 waiting.append(supervisor)
         stop_orphans(marks)

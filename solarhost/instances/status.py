@@ -4,7 +4,7 @@ from enum import StrEnum
 
 
 class Status(StrEnum):
-    """Only `Supervisor._move` changes it.
+    """Only `Life.move` changes it.
 
     stopped --> starting --> running --> stopping --> stopped
                   |  |          |           |
