@@ -48,7 +48,7 @@ class Cursor(Protocol[BatchT_co]):
 
 
 class Host(Protocol):
-    """What is followed: see `LogBook.subscribe`, `Instances.find` and `watch_state`."""
+    """What is followed: see `LogBook.subscribe` and `Instances.watch_state`."""
 
     settings: Settings
 
@@ -128,10 +128,8 @@ class Streams:
         """The lines in memory, then each new one."""
         since, tail = request.args.get("since", type=int), request.args.get("tail", type=int)
         with self._talking(ws) as stream:
-            self._host.instances.find(instance_id)
             cursor = self._host.logs.subscribe(instance_id, since=since, tail=tail)
             try:
-                self._host.instances.find(instance_id)  # one deleted just before would never close it
                 self._pump(stream, cursor, lambda batch: batch.frames)
             finally:
                 cursor.close()

@@ -29,6 +29,8 @@ class Logs:
         self.channel = Channel(0, 1000, Counters())
 
     def subscribe(self, instance_id: str, *, since: int | None = None, tail: int | None = None) -> LogCursor:
+        if instance_id != "known":
+            raise NotFound("no such instance")
         return LogCursor(self.channel, since, tail)
 
 
@@ -37,12 +39,9 @@ class States:
 
     closed = False
 
-    def find(self, instance_id: str) -> None:
+    def watch_state(self, instance_id: str) -> "States":
         if instance_id != "known":
             raise NotFound("no such instance")
-
-    def watch_state(self, instance_id: str) -> "States":
-        self.find(instance_id)
         watcher = States()
         watcher.seq = itertools.count()
         return watcher

