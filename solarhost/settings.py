@@ -263,7 +263,8 @@ def _read(env: Env, setting: Field[Any]) -> Any:
         return setting.metadata["read"](env, name, default)
     except (EnvError, ValidationError, ValueError) as error:
         shown = "(secret)" if setting.metadata["secret"] else repr(raw)
-        raise SettingsError(f"{name}={shown} is not valid: {error}. {setting.metadata['doc']}") from error
+        why = str(error).rstrip(".")
+        raise SettingsError(f"{name}={shown} is not valid: {why}. {setting.metadata['doc']}") from error
 
 
 def _check(settings: Settings) -> None:

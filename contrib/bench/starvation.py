@@ -1,7 +1,7 @@
 """How long `/health` takes while clients stall: at most a second, and starts and stops go on.
 
-One line for each way to stall. There are more such clients than the server takes connections, but for
-the streams, of which there are as many as it takes.
+One line for each way to stall. There are more such clients than the server takes connections; of those
+that don't read, more than it has threads, and as many streams as it takes.
 """
 
 import resource
@@ -19,6 +19,7 @@ from solarhost.server.options import MAX_CONNECTIONS
 from tests.agent import Agent
 
 CLIENTS = MAX_CONNECTIONS + 100
+UNREAD_ANSWERS = 100  # more than there are threads, and 1.4 MB each
 STREAMS = 48
 WAITING_STARTS = 80
 MEASURED_S = 6.0
@@ -99,9 +100,8 @@ def _half_a_body(agent: Agent, _instance_id: str) -> Iterator[None]:
 
 
 def _unread_answers(agent: Agent, _instance_id: str) -> Iterator[None]:
-    with _clients(
-        agent, CLIENTS, HEAD.format(path="/docs/static/swagger-ui-bundle.js", key=agent.key) + "\r\n"
-    ):
+    head = HEAD.format(path="/docs/static/swagger-ui-bundle.js", key=agent.key)
+    with _clients(agent, UNREAD_ANSWERS, head + "\r\n"):
         yield
 
 

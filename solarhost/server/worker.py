@@ -49,7 +49,7 @@ RECEIVE_BODY_BYTES = 256 * 1024
 ACCEPTS_AT_ONCE = 64
 ROOM = 16  # connections dropped at once when there are too many
 FRESH_S = 0.25  # in which a new client's request is on its way
-TICK_S = 0.5
+TICK_S = 0.25
 LAST_ANSWERS_S = 1.0  # after everything has stopped, for answers that are still on their way
 
 STATUS_OF_ERROR = (
@@ -74,6 +74,7 @@ class WholeRequestWorker(ThreadWorker):  # type: ignore[misc]
         self._connections: dict[int, Connection] = {}  # by descriptor; the main thread's own
         self._listeners: dict[int, socket.socket] = {}
         self._listening = False
+        self._holds_more = False  # some connection holds much more than it did
 
     @classmethod
     def check_config(cls, cfg: Any, log: Any) -> None:
@@ -154,6 +155,9 @@ class WholeRequestWorker(ThreadWorker):  # type: ignore[misc]
                 self._accept(self._listeners[descriptor])
             else:
                 self._drain_wake_up()
+        if self._holds_more:
+            self._holds_more = False
+            self._bound_memory()
 
     def _drain_wake_up(self) -> None:
         with suppress(BlockingIOError):
@@ -230,8 +234,7 @@ class WholeRequestWorker(ThreadWorker):  # type: ignore[misc]
                 with suppress(OSError):
                     connection.raw.send(b"HTTP/1.1 100 Continue\r\n\r\n")
             self._arm(connection, select.EPOLLIN)
-            if len(intake) > RECEIVE_BODY_BYTES:
-                self._bound_memory()
+            self._holds_more |= was_in_body
 
     def _send_rest(self, connection: Connection) -> None:
         try:
@@ -271,7 +274,6 @@ class WholeRequestWorker(ThreadWorker):  # type: ignore[misc]
                 self._refuse(connection, 408, "the request did not arrive in time")
             else:
                 self._drop(connection)
-        self._bound_memory()
 
     def _waiting(self) -> list[Connection]:
         with self._lock:
@@ -351,6 +353,7 @@ class WholeRequestWorker(ThreadWorker):  # type: ignore[misc]
             connection.keep_alive = keep_alive
             connection.answered = True
             if connection.sock.unsent:
+                self._holds_more = True
                 connection.phase = Phase.WRITING
                 self._arm(connection, select.EPOLLOUT)
             elif keep_alive:
