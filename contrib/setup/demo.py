@@ -1,4 +1,4 @@
-"""`make run`: start the agent, let it serve a small real model, ask one question, and keep serving."""
+"""`make run`: start the agent, let it serve small real models, ask one question, and keep serving."""
 
 import os
 import secrets
@@ -14,20 +14,22 @@ import requests
 from dotenv import dotenv_values
 
 from contrib.setup.llama_server import ensure_llama_server
-from contrib.setup.models import ensure_gguf
+from contrib.setup.models import embedding_model, ensure_gguf
 from contrib.setup.steps import ROOT, say
 from solarhost.errors import SettingsError
 from solarhost.settings import DEFAULT_API_KEY, Settings, load
 
-ALIAS = "gemma-3:270m"
+CHAT_ALIAS = "gemma-3:270m"
 QUESTION = "What is the capital of France?"
+EMBEDDING_ALIAS = "embed:minilm"
+SENTENCES = ("A cat sleeps on the sofa.", "A kitten naps on the couch.", "The stock market fell today.")
 STARTED_WITHIN_S = 60.0
 ANSWERED_WITHIN_S = 600.0
 AGENT_LOG = ROOT / "run" / "agent.log"
 
 
 class Client:
-    """The REST API of the agent, for this demo."""
+    """The REST API of the agent and of its instances, which take the same key."""
 
     def __init__(self, settings: Settings):
         host = "127.0.0.1" if settings.host in ("0.0.0.0", "::") else settings.host
@@ -43,13 +45,14 @@ class Client:
         except requests.RequestException:
             return False
 
-    def call(self, method: str, path: str, body: object = None) -> Any:
+    def call(self, method: str, path: str, body: object = None, *, base: str | None = None) -> Any:
         """The parsed answer.
 
         Raises:
             SystemExit: it is an error; shows it.
         """
-        answer = self._session.request(method, self.url + path, json=body, timeout=ANSWERED_WITHIN_S)
+        url = (base or self.url) + path
+        answer = self._session.request(method, url, json=body, timeout=ANSWERED_WITHIN_S)
         if not answer.ok:
             raise SystemExit(f"{method} {path} was answered with {answer.status_code}: {answer.text}")
         return answer.json()
@@ -123,57 +126,75 @@ def _wait_until_up(client: Client, agent: subprocess.Popen[bytes]) -> None:
 
 
 def _show(client: Client) -> None:
-    """Serve the model, ask it, and say how to go on."""
-    instance = _instance(client)
-    say(f"Starting the instance {ALIAS} ({instance['id']})")
-    instance = client.call("POST", f"/instances/{instance['id']}/start")["instance"]
-    base = f"http://127.0.0.1:{instance['port']}"
-    print(f"\n    You:   {QUESTION}")
-    print(f"    Model: {_ask(base, client.key)}\n")
+    """Serve two models, use them, and say how to go on."""
+    chat = _start(
+        client,
+        {
+            "backend_type": "llamacpp",
+            "alias": CHAT_ALIAS,
+            "model": str(ensure_gguf()),
+            "threads": max(1, (os.cpu_count() or 2) // 2),
+            "ctx_size": 4096,
+            "host": "127.0.0.1",
+        },
+    )
+    print(f"\n    You:   {QUESTION}\n    Model: {_ask(client, chat)}\n", flush=True)
+    embedding = _start(
+        client,
+        {
+            "backend_type": "huggingface_embedding",
+            "alias": EMBEDDING_ALIAS,
+            "model_id": str(embedding_model()),
+            "host": "127.0.0.1",
+        },
+    )
+    first, *others = _embed(client, embedding)
+    print(f'\n    How near to "{SENTENCES[0]}" is')
+    for sentence, vector in zip(SENTENCES[1:], others, strict=True):
+        print(f"      {sum(a * b for a, b in zip(first, vector, strict=True)):5.2f}  {sentence}")
     print(
-        f"    Agent          {client.url}\n"
-        f"    API docs       {client.url}/docs\n"
-        f"    Key            {client.key}   (API_KEY in .env)\n"
-        f"    Model's API    {base}/v1 (OpenAI's), with the same key\n"
         f"\n"
-        f'    curl -H "X-API-Key: {client.key}" {client.url}/instances\n'
+        f"    Agent       {client.url}\n"
+        f"    API docs    {client.url}/docs\n"
+        f"    Key         {client.key}   (API_KEY in .env)\n"
+        f"    Chat        {_base(chat)}/v1/chat/completions, with the same key\n"
+        f"    Embeddings  {_base(embedding)}/v1/embeddings\n"
+        f"\n"
+        f'    curl -H "X-API-Key: {client.key}" {client.url}/instances\n',
+        flush=True,
     )
 
 
-def _instance(client: Client) -> dict[str, Any]:
-    """The demo's instance: the one of an earlier run, or a new one."""
-    config = {
-        "backend_type": "llamacpp",
-        "alias": ALIAS,
-        "model": str(ensure_gguf()),
-        "threads": os.cpu_count() or 2,
-        "ctx_size": 4096,
-        "host": "127.0.0.1",
-    }
-    for instance in client.call("GET", "/instances"):
-        if instance["config"]["alias"] == ALIAS:
-            return dict(instance)
-    return dict(client.call("POST", "/instances", {"config": config})["instance"])
+def _start(client: Client, config: dict[str, Any]) -> dict[str, Any]:
+    """Start the instance of an earlier run, or a new one; returns it running."""
+    known = {instance["config"]["alias"]: instance for instance in client.call("GET", "/instances")}
+    instance = known.get(config["alias"])
+    if instance is None:
+        instance = client.call("POST", "/instances", {"config": config})["instance"]
+    say(f"Starting the instance {config['alias']} ({instance['id']})")
+    return dict(client.call("POST", f"/instances/{instance['id']}/start")["instance"])
 
 
-def _ask(base: str, key: str) -> str:
+def _ask(client: Client, instance: dict[str, Any]) -> str:
     """The model was trained to continue text, so the question is put as a text to continue."""
-    with requests.Session() as session:
-        session.trust_env = False
-        answer = session.post(
-            f"{base}/v1/completions",
-            headers={"Authorization": f"Bearer {key}"},
-            json={
-                "prompt": f"Question: {QUESTION}\nAnswer:",
-                "max_tokens": 30,
-                "temperature": 0,
-                "stop": ["\n"],
-            },
-            timeout=ANSWERED_WITHIN_S,
-        )
-    if not answer.ok:
-        raise SystemExit(f"The model answered with {answer.status_code}: {answer.text}")
-    return str(answer.json()["choices"][0]["text"]).strip()
+    body = {
+        "prompt": f"Question: {QUESTION}\nAnswer:",
+        "max_tokens": 30,
+        "temperature": 0,
+        "stop": ["\n"],
+    }
+    answer = client.call("POST", "/v1/completions", body, base=_base(instance))
+    return str(answer["choices"][0]["text"]).strip()
+
+
+def _embed(client: Client, instance: dict[str, Any]) -> list[list[float]]:
+    """A vector of length 1 for each of the sentences."""
+    answer = client.call("POST", "/v1/embeddings", {"input": SENTENCES}, base=_base(instance))
+    return [item["embedding"] for item in answer["data"]]
+
+
+def _base(instance: dict[str, Any]) -> str:
+    return f"http://127.0.0.1:{instance['port']}"
 
 
 def _interrupt(_signal: int, _frame: FrameType | None) -> None:

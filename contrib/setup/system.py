@@ -13,7 +13,9 @@ PACKAGES = {
     "docker-registry": "docker-registry",
     "busybox": "busybox-static",
     "curl": "curl",
+    "ip": "iproute2",
     "jq": "jq",
+    "openssl": "openssl",
 }
 _SYSTEM_PATH = "/usr/local/sbin:/usr/sbin:/sbin"  # not on every user's PATH
 
