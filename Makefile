@@ -3,7 +3,7 @@
 
 PYTHON = .venv/bin/python
 
-.PHONY: run test check lint format docs venv
+.PHONY: run test bench check lint format docs venv
 
 run: venv
 	@$(PYTHON) -m contrib.setup.prepare run
@@ -12,6 +12,14 @@ run: venv
 test: venv
 	@$(PYTHON) -m contrib.setup.prepare test
 	$(PYTHON) -m pytest
+
+# One line a figure, beside its limit; with PEER=DIR also against the peer (contrib/bench/peer.py).
+BENCHES = start_overhead idle log_intake stream_latency rest_throughput starvation \
+	resources_read resources_churn control_link pulls
+
+bench: venv
+	@$(PYTHON) -m contrib.setup.prepare bench
+	@for name in $(BENCHES); do $(PYTHON) -m contrib.bench.$$name || exit 1; done
 
 # What a change has to pass before it is committed: seconds, and no servers.
 check: lint

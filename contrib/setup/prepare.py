@@ -1,4 +1,4 @@
-"""Get everything that `make run` or `make test` needs: `python -m contrib.setup.prepare run|test`."""
+"""Get everything that a target of the Makefile needs: `python -m contrib.setup.prepare run|test|bench`."""
 
 import sys
 
@@ -8,13 +8,16 @@ from contrib.setup.python_packages import ensure_packages
 from contrib.setup.steps import say
 from contrib.setup.system import ensure_programs
 
-TEST_PROGRAMS = ("g++", "dockerd", "docker-registry", "busybox", "curl", "ip", "jq", "openssl")
+PROGRAMS = {
+    "run": (),
+    "test": ("g++", "dockerd", "docker-registry", "busybox", "curl", "ip", "jq", "openssl"),
+    "bench": ("docker-registry", "openssl", "wrk"),
+}
 
 
 def main(purpose: str) -> None:
     ensure_packages()
-    if purpose == "test":
-        ensure_programs(TEST_PROGRAMS)
+    ensure_programs(PROGRAMS[purpose])
     say(f"llama-server: {ensure_llama_server()}")
     say(f"model: {ensure_gguf()}")
 

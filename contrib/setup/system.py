@@ -16,6 +16,7 @@ PACKAGES = {
     "ip": "iproute2",
     "jq": "jq",
     "openssl": "openssl",
+    "wrk": "wrk",
 }
 _SYSTEM_PATH = "/usr/local/sbin:/usr/sbin:/sbin"  # not on every user's PATH
 
