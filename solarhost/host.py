@@ -60,6 +60,7 @@ class Host:
             secrets=settings.secrets,
             publish=publish,
             problems=self.problems,
+            exists=lambda instance_id: self.instances.exists(instance_id),
         )
         self.resources = Resources(settings, self.problems, jobs=lambda job_id: self.jobs.view(job_id))
         self.models = ModelStore(

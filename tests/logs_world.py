@@ -21,6 +21,7 @@ class World:
         self.folder = folder
         self.problems = Problems()
         self.published = []
+        self.deleted: set[str] = set()
         values = {
             "folder": folder,
             "buffer_size": 100,
@@ -28,6 +29,7 @@ class World:
             "retention_s": 3600.0,
             "file_max_bytes": 1 << 30,
             "secrets": [SECRET],
+            "exists": lambda name: name not in self.deleted,
         }
         self.book = LogBook(**(values | changes), publish=self.published.append, problems=self.problems)
 

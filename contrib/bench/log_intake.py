@@ -72,6 +72,7 @@ class Followed:
             secrets=["an-api-key-0123456789", "a-control-key-0123456789", "hf_0123456789abcdef"],
             publish=lambda _event: None,
             problems=Problems(),
+            exists=lambda _id: True,
         )
         self.id = instance_id
         self.path = self.book.begin_run(instance_id, "bench", 1)

@@ -175,6 +175,10 @@ class Instances:
         """Raises UnknownInstance."""
         return self._render(self.find(instance_id).record)
 
+    def exists(self, instance_id: str) -> bool:
+        """True from its creation until its deletion is written."""
+        return self._store.get(instance_id) is not None
+
     def find(self, instance_id: str) -> Supervisor:
         """Raises UnknownInstance."""
         supervisor = self._supervisors.get(instance_id)

@@ -5,7 +5,7 @@ import os
 import sys
 import time
 from collections import OrderedDict
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -65,6 +65,7 @@ class LogBook:
         secrets: Sequence[str],
         publish: Publish,
         problems: Problems,
+        exists: Callable[[str], bool],
     ):
         """Keep files in `folder`, the newest `buffer_size` lines of each instance in memory.
 
@@ -74,6 +75,8 @@ class LogBook:
             file_max_bytes: disk that one file may take.
             secrets: values that show as `***`.
             publish: gets an `events.LogLines` for each batch.
+            exists: tells whether there is an instance of that id, from before its first run until it is
+                deleted; `forget` comes after that.
         """
         self._folder = folder
         self._buffer_size = buffer_size
@@ -83,6 +86,7 @@ class LogBook:
         self._redactor = Redactor(secrets)
         self._publish = publish
         self._problems = problems
+        self._exists = exists
         self._counters = Counters()
         self._lock = Lock()  # guards the two below
         self._instances: dict[str, _Instance] = {}
@@ -191,11 +195,14 @@ class LogBook:
         """A place in the lines: after number `since`, or `tail` lines back, else at the oldest in memory.
 
         Raises:
-            NotFound: this can't be an instance id.
+            NotFound: there is no such instance.
         """
-        if not names.is_id(instance_id):
-            raise NotFound(f"no instance {instance_id}")
-        return LogCursor(self._instance(instance_id).channel, since, tail)
+        if names.is_id(instance_id) and self._exists(instance_id):
+            cursor = LogCursor(self._instance(instance_id).channel, since, tail)
+            if self._exists(instance_id):
+                return cursor
+            self.forget(instance_id)  # deleted right now: nobody else would end this stream
+        raise NotFound(f"no instance {instance_id}")
 
     def retire(self, instance_id: str, *, failed: bool = False) -> None:
         """Its child ended, `failed` or as asked. The newest `retained` of the ended keep their lines."""

@@ -245,6 +245,22 @@ def test_a_deleted_instance_ends_its_streams(agent):
     assert cursor.closed
 
 
+def test_there_is_no_stream_of_what_does_not_exist(agent):
+    world = agent()
+    world.deleted.add(ID)
+    for name in (ID, "../x", ""):
+        with pytest.raises(NotFound):
+            world.book.subscribe(name)
+
+
+def test_a_stream_that_is_opened_while_its_instance_is_deleted_is_refused(agent):
+    answers = iter([True, False])  # it exists, then no more
+    world = agent(exists=lambda _id: next(answers))
+    with pytest.raises(NotFound):
+        world.book.subscribe(ID)
+    assert world.book.stats().followed == 0
+
+
 def test_a_stream_outlives_a_restart_of_its_instance(agent):
     world = agent()
     cursor = world.book.subscribe(ID)
