@@ -1,5 +1,7 @@
 """How a pull fails, towards callers and between the agent and its workers."""
 
+import errno
+
 from solarhost.errors import Unavailable
 
 STATUS = {
@@ -33,6 +35,13 @@ class PullError(Unavailable):
             "source_uri": self.source_uri,
             "status_code": self.status,
         }
+
+
+def could_not_write(error: Exception) -> PullError:
+    """Our own disk's refusal (an OSError, or an error that one caused) as the failure of a pull."""
+    cause = error if isinstance(error, OSError) else error.__cause__
+    full = isinstance(cause, OSError) and cause.errno in (errno.ENOSPC, errno.EDQUOT)
+    return PullError("insufficient_storage" if full else "model_pull_failed", f"could not write: {error}")
 
 
 class DigestMismatch(PullError):

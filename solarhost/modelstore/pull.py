@@ -12,7 +12,7 @@ from uuid import uuid4
 from solarhost.errors import StoreError
 from solarhost.modelstore.cache import untouched
 from solarhost.modelstore.disk import DiskPromises
-from solarhost.modelstore.failures import PullError
+from solarhost.modelstore.failures import PullError, could_not_write
 from solarhost.modelstore.filters import Filters, covers
 from solarhost.modelstore.job import Job
 from solarhost.modelstore.manifest import Entry, FileStamp, Manifest
@@ -89,7 +89,7 @@ class Pull:
         except PullError as error:
             self.error = error
         except (OSError, StoreError) as error:
-            self.error = PullError("model_pull_failed", f"the agent could not write: {error}")
+            self.error = could_not_write(error)
         except Exception as error:  # those who wait must get an answer
             logger.exception("pull of %s failed", source.uri)
             self.error = PullError("model_pull_failed", f"unexpected: {error!r}")

@@ -12,7 +12,6 @@ output carries JSON lines, each one of these messages:
     {"failed": {"code", "detail", "status"}}
 """
 
-import errno
 import json
 import logging
 import os
@@ -25,7 +24,7 @@ from threading import Event, Thread
 from typing import Any, TextIO
 
 from solarhost.modelstore.download import CHUNK_BYTES, Download
-from solarhost.modelstore.failures import Interrupted, PullError
+from solarhost.modelstore.failures import Interrupted, PullError, could_not_write
 from solarhost.modelstore.filters import matches
 from solarhost.modelstore.job import Job
 from solarhost.modelstore.remote import Checksum, Listing, Remote, RemoteFile, check_names
@@ -186,14 +185,13 @@ def main(connect: Callable[[Job], Remote]) -> None:
     try:
         Worker(job, connect, out, go).run()
     except PullError as error:
-        failure = {"code": error.code, "detail": str(error), "status": error.status}
+        failure = error
     except OSError as error:
-        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-        code = "insufficient_storage" if full else "model_pull_failed"
-        failure = {"code": code, "detail": f"writing failed: {error}", "status": None}
+        failure = could_not_write(error)
     else:
         return
-    out.write(json.dumps({"failed": failure}) + "\n")
+    failed = {"code": failure.code, "detail": str(failure), "status": failure.status}
+    out.write(json.dumps({"failed": failed}) + "\n")
     out.flush()
 
 
