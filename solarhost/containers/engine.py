@@ -99,19 +99,14 @@ class Engine:
         return True
 
     def pull(self, image: str, credentials: Credentials | None) -> LongCall:
-        """Start a download; `pull_progress` reads the call.
-
-        Raises:
-            EngineRefused: no such image, no such registry, not allowed.
-        """
+        """Start a download; `pull_progress` takes the call, and tells how it went."""
         repository, tag = parse_repository_tag(image)
         registry, _ = auth.resolve_repository_name(repository)
         headers = {}
         if credentials and credentials.registry == registry:
             headers["X-Registry-Auth"] = auth_header(credentials)
         query = urlencode({"fromImage": repository, "tag": tag or "latest"})
-        # The engine answers once the registry did.
-        return self._long("POST", f"/images/create?{query}", f"pull image {image}", headers=headers)
+        return self._call("POST", f"/images/create?{query}", f"pull image {image}", headers)
 
     def create(self, spec: ContainerSpec) -> str:
         """The id of the new container, which does not run yet.
@@ -197,7 +192,7 @@ class Engine:
 
     def wait(self, container_id: str) -> LongCall:
         """A call whose body ends when the container does."""
-        return self._long(
+        return self._answered(
             "POST",
             f"/containers/{quote(container_id)}/wait?condition=not-running",
             f"wait for container {container_id[:12]}",
@@ -205,7 +200,7 @@ class Engine:
 
     def attach(self, container_id: str) -> Output:
         """What it prints from now on, live; taken before `start`, nothing is missed."""
-        call = self._long(
+        call = self._answered(
             "POST",
             f"/containers/{quote(container_id)}/attach?stream=1&stdout=1&stderr=1",
             f"attach to container {container_id[:12]}",
@@ -214,24 +209,22 @@ class Engine:
 
     def stored_output(self, container_id: str) -> Output:
         """All that it has printed so far, then what it prints, until it ends."""
-        call = self._long(
+        call = self._answered(
             "GET",
             f"/containers/{quote(container_id)}/logs?follow=1&stdout=1&stderr=1&timestamps=1",
             f"read the output of container {container_id[:12]}",
         )
         return Output(call, stored=True)
 
-    def _long(self, method: str, path: str, doing: str, headers: Mapping[str, str] | None = None) -> LongCall:
+    def _answered(self, method: str, path: str, doing: str) -> LongCall:
+        call = self._call(method, path, doing)
+        call.await_answer(ANSWER_S)
+        return call
+
+    def _call(self, method: str, path: str, doing: str, headers: Mapping[str, str] | None = None) -> LongCall:
         with self._errors(doing):
             version = self._connected().api_version
-        return LongCall(
-            self.address,
-            method,
-            f"/v{version}{path}",
-            doing=doing,
-            answer_s=ANSWER_S,
-            headers=headers,
-        )
+        return LongCall(self.address, method, f"/v{version}{path}", doing=doing, headers=headers)
 
     def _connected(self) -> docker.APIClient:
         """The client; made at first use, since it asks the engine for its version."""

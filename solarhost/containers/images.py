@@ -33,12 +33,13 @@ def pull_progress(call: LongCall, doing: str) -> Iterator[str]:
     """The engine's progress, one sentence a second at most, until the image is there.
 
     Raises:
-        EngineRefused: the download failed.
-        EngineAway: the connection ended before the download.
+        EngineRefused: no such image, no such registry, not allowed, or the download failed.
+        EngineAway: the engine went before it answered.
         CallCut: the call was cut.
     """
     layers: dict[str, tuple[int, int]] = {}
     told_s = 0.0
+    call.await_answer(None)  # the engine answers once the registry did, which may take its time
     status = ""
     for event in _events(call):
         if "error" in event:

@@ -13,51 +13,58 @@ from contextlib import suppress
 from threading import Lock
 
 from solarhost.containers.errors import CallCut, ContainerGone, EngineAway, EngineRefused
+from solarhost.errors import SolarHostError
 
 CHUNK_BYTES = 256 * 1024
 HEADER_LIMIT = 64 * 1024
+CONNECT_S = 10.0
 
 
 class LongCall:
-    """One request to the engine, sent; its body is read with `read`, by one thread.
+    """One request to the engine, sent; `await_answer`, then `read` its body, by one thread.
 
     Raises:
-        EngineAway: no engine there, or it ended the connection before it answered.
-        ContainerGone, EngineRefused: it answered with an error.
-        CallCut: cut while the answer's header was awaited.
+        EngineAway: no engine there.
     """
 
     def __init__(
-        self,
-        address: str,
-        method: str,
-        target: str,
-        *,
-        doing: str,
-        answer_s: float,
-        headers: Mapping[str, str] | None = None,
+        self, address: str, method: str, target: str, *, doing: str, headers: Mapping[str, str] | None = None
     ):
         self._address = address
-        self._lock = Lock()  # guards _was_cut and closing against cutting: a closed number may be reused
+        self._doing = doing
+        self._lock = Lock()  # guards _was_cut, and closing against cutting: a closed number may be reused
         self._was_cut = False
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._head = b""
         lines = [f"{method} {target} HTTP/1.0", "Host: docker", "Content-Length: 0"]
         lines += [f"{name}: {value}" for name, value in (headers or {}).items()]
         try:
-            self._socket.settimeout(answer_s)
+            self._socket.settimeout(CONNECT_S)
             self._socket.connect(address.removeprefix("unix://"))
             self._socket.sendall(("\r\n".join(lines) + "\r\n\r\n").encode())
-            status = self._read_header()
-            if status >= 400:
-                explanation = self._read_error()
-                kind = ContainerGone if status == 404 else EngineRefused
-                raise kind(doing, explanation)
-            self._socket.settimeout(None)
         except OSError as error:
             self.close()
             raise EngineAway(address, error.strerror or str(error)) from error
-        except (EngineAway, EngineRefused):
+
+    def await_answer(self, timeout_s: float | None) -> None:
+        """Wait for the answer's header; None waits as long as it takes. On an error the call is closed.
+
+        Raises:
+            EngineAway: the engine ended the connection, or did not answer in time.
+            ContainerGone, EngineRefused: it answered with an error.
+            CallCut: `cut` was called.
+        """
+        try:
+            self._socket.settimeout(timeout_s)
+            status = self._read_header()
+            if status >= 400:
+                kind = ContainerGone if status == 404 else EngineRefused
+                raise kind(self._doing, self._read_error())
+            self._socket.settimeout(None)
+        except OSError as error:
+            self.close()
+            raise EngineAway(self._address, error.strerror or str(error)) from error
+        except SolarHostError:
             self.close()
             raise
 
@@ -91,6 +98,8 @@ class LongCall:
     def _read_header(self) -> int:
         while b"\r\n\r\n" not in self._head:
             data = self._socket.recv(CHUNK_BYTES)
+            if self._was_cut:
+                raise CallCut("the call was cut")
             if not data or len(self._head) > HEADER_LIMIT:
                 raise EngineAway(self._address, "it ended the connection without an answer")
             self._head += data
