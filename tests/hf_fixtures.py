@@ -16,9 +16,7 @@ from hf_server.engine.start import start
 from hf_server.engines import Engine
 from hf_server.options import Options
 from hf_server.service import Service
-from tests.hf_models import save_causal, save_classifier, save_vision
-
-KEY = "test-key"
+from tests.hf_models import KEY, save_causal, save_classifier, save_vision
 
 
 @dataclass(frozen=True)

@@ -9,11 +9,17 @@ from transformers import (
     BertForSequenceClassification,
     CLIPImageProcessor,
     CLIPVisionConfig,
+    GPT2Config,
+    GPT2LMHeadModel,
+    Lfm2Config,
+    Lfm2ForCausalLM,
     LlamaConfig,
     LlamaForCausalLM,
     LlavaConfig,
     LlavaForConditionalGeneration,
     LlavaProcessor,
+    MistralConfig,
+    MistralForCausalLM,
     PreTrainedTokenizerFast,
 )
 
@@ -26,6 +32,7 @@ VISION_TEMPLATE = (
     "{% if part.type == 'image' %}<image>{% else %}{{ part.text }}{% endif %}{% endfor %}\n{% endfor %}"
     "<assistant>"
 )
+KEY = "test-key"
 LABELS = ("negative", "neutral", "positive")
 CONTEXT = 512
 
@@ -72,6 +79,25 @@ def save_causal(folder: Path, *, template: str | None = TEMPLATE, seed: int = 0)
     tokenizer = make_tokenizer(template=template)
     torch.manual_seed(seed)
     LlamaForCausalLM(LlamaConfig(**sizes(tokenizer))).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+def save_architecture(folder: Path, name: str) -> Path:
+    """A causal model that is not a Llama: `sliding`, `positions` or `recurrent`."""
+    tokenizer = make_tokenizer()
+    shape = sizes(tokenizer)
+    torch.manual_seed(3)
+    match name:
+        case "sliding":
+            model = MistralForCausalLM(MistralConfig(**shape, sliding_window=8))
+        case "positions":
+            names = ("vocab_size", "bos_token_id", "eos_token_id", "pad_token_id")
+            common = {key: shape[key] for key in names}
+            model = GPT2LMHeadModel(GPT2Config(**common, n_embd=64, n_layer=2, n_head=4, n_positions=CONTEXT))
+        case "recurrent":
+            model = Lfm2ForCausalLM(Lfm2Config(**shape, layer_types=["conv", "full_attention"]))
+    model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return folder
 

@@ -22,8 +22,25 @@ KEY = "process-key"
 STARTED_WITHIN_S = 110
 
 
+AUDIT = """
+import sys
+def note(event, arguments):
+    if event in ("socket.connect", "socket.getaddrinfo"):
+        with open({path!r}, "a") as file:
+            print(event, arguments[-1] if event == "socket.connect" else arguments[:2], file=file)
+sys.addaudithook(note)
+"""
+
+
 class Server:
+    """A child process. `sitecustomize` in it notes each address that it connects to or looks up."""
+
     def __init__(self, folder: Path, log: Path, *arguments: str):
+        self.stages: list[tuple[int, dict]] = []  # answers of /health until it was ready
+        self.connections = log.with_name("connections")
+        hook = log.parent / "hook"
+        hook.mkdir()
+        (hook / "sitecustomize.py").write_text(AUDIT.format(path=str(self.connections)))
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self.log_path = log
@@ -33,7 +50,7 @@ class Server:
                     *(sys.executable, "-m", "hf_server", f"--model-id={folder}", "--alias=tiny"),
                     *(f"--port={self.port}", *arguments),
                 ],
-                env={**os.environ, "PYTHONPATH": str(ROOT), "SOLAR_API_KEY": KEY, "HF_HUB_OFFLINE": "1"},
+                env={**os.environ, "PYTHONPATH": f"{ROOT}:{hook}", "SOLAR_API_KEY": KEY},
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
@@ -64,9 +81,8 @@ def folder(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def server(folder, tmp_path_factory) -> Iterator[Server]:
-    """A running server; the answers of `/health` before it was ready are in `server.stages`."""
+    """A running server."""
     server = Server(folder, tmp_path_factory.mktemp("log") / "log", "--model-type=causal")
-    server.stages = []
 
     def ready() -> bool:
         assert server.process.poll() is None, server.log()
@@ -88,6 +104,10 @@ def test_the_port_answers_while_the_model_loads(server):
     assert before[0] == {"status": "loading", "stage": "importing"}
     assert server.stages[-1][1]["status"] == "ok"
     assert re.search(r"event=ready model=tiny device=cpu duration_s=[\d.]+", server.log())
+
+
+def test_a_local_model_is_served_without_any_connection(server):
+    assert not server.connections.exists()
 
 
 def stream(server: Server, max_tokens: int) -> http.client.HTTPResponse:

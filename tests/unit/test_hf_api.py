@@ -14,8 +14,7 @@ import torch
 from PIL import Image
 from transformers import AutoModelForImageTextToText, AutoProcessor
 
-from tests.hf_fixtures import KEY
-from tests.hf_models import save_causal
+from tests.hf_models import KEY, save_causal
 
 pytest_plugins = ["tests.hf_fixtures"]
 

@@ -1,6 +1,7 @@
 """Answers of hf_server's scheduler against `generate` of transformers on the same weights."""
 
 from collections.abc import Callable
+from pathlib import Path
 from queue import SimpleQueue
 
 import pytest
@@ -9,6 +10,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from hf_server.errors import ApiError, ClientGone, Overloaded
 from hf_server.generation import Delta, Failed, Generation, Outbox, Prompt, Sampling
+from tests.hf_models import save_architecture
 
 pytest_plugins = ["tests.hf_fixtures"]
 
@@ -63,9 +65,13 @@ class Asked:
 
 @pytest.fixture(scope="module")
 def reference(causal_folder) -> Callable[[str, int], str]:
+    return greedy(causal_folder)
+
+
+def greedy(folder: Path) -> Callable[[str, int], str]:
     """Greedy text by transformers itself, one prompt at a time."""
-    model = AutoModelForCausalLM.from_pretrained(causal_folder)
-    tokenizer = AutoTokenizer.from_pretrained(causal_folder)
+    model = AutoModelForCausalLM.from_pretrained(folder)
+    tokenizer = AutoTokenizer.from_pretrained(folder)
 
     def generate(text: str, max_tokens: int) -> str:
         inputs = tokenizer(text, return_tensors="pt")
@@ -93,6 +99,18 @@ def test_greedy_text_in_a_batch_of_eight_is_that_of_transformers(ask, reference,
     asked = [ask(text, max_tokens=n, streamed=streamed) for text, n in zip(TEXTS, LENGTHS, strict=True)]
     texts = [one.text() for one in asked]
     assert texts == [reference(text, n) for text, n in zip(TEXTS, LENGTHS, strict=True)]
+
+
+@pytest.mark.parametrize("architecture", ["sliding", "positions", "recurrent"])
+def test_other_architectures_give_the_text_of_transformers(serve_model, tmp_path, architecture):
+    """Windows of eight tokens; learned positions; layers that remember more than keys and values."""
+    folder = save_architecture(tmp_path / architecture, architecture)
+    engine = serve_model(folder, model_type="causal").engine
+    texts = [TEXTS[3], *TEXTS[:3]]
+    expected = [greedy(folder)(text, 24) for text in texts]
+    asked = [Asked(engine, engine.prompts.text(text).ids, max_tokens=24) for text in texts]
+    assert [one.text() for one in asked] == expected
+    assert Asked(engine, engine.prompts.text(texts[0]).ids, max_tokens=24).text() == expected[0]
 
 
 def test_a_request_joins_at_the_next_token(ask, reference):

@@ -1,0 +1,154 @@
+"""Servers under load for the HuggingFace measurements: how they are started, asked and watched.
+
+`PEER_SITE`, where set, is a folder with the packages that the peer's server needs beside ours
+(`pip install --target FOLDER --no-deps solar-host==3.8.3 fastapi uvicorn …`): it runs under this
+interpreter, with the same torch and the same transformers.
+"""
+
+import http.client
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import psutil
+
+from tests.agent import ROOT, free_port
+
+KEY = "bench"
+PEER_SITE = os.environ.get("PEER_SITE")
+READY_WITHIN_S = 300
+HEADERS = {"Authorization": f"Bearer {KEY}", "Content-Type": "application/json"}
+
+
+@dataclass(frozen=True)
+class Running:
+    """A started server."""
+
+    name: str
+    port: int
+    process: psutil.Process
+
+    def peak_mib(self) -> float:
+        """Highest resident memory of all its processes so far (`VmHWM`)."""
+        total = 0
+        for process in (self.process, *self.process.children(recursive=True)):
+            status = Path(f"/proc/{process.pid}/status").read_text()
+            total += next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmHWM"))
+        return total / 1024
+
+
+class Caller:
+    """One client with one connection that it keeps."""
+
+    def __init__(self, port: int):
+        self._connection = http.client.HTTPConnection("127.0.0.1", port, timeout=300)
+
+    def post(self, path: str, body: bytes) -> bytes:
+        self._connection.request("POST", path, body, HEADERS)
+        response = self._connection.getresponse()
+        data = response.read()
+        if response.status != 200:
+            raise RuntimeError(f"{response.status}: {data[:300]!r}")
+        return data
+
+    def get(self, path: str) -> bytes:
+        self._connection.request("GET", path, headers=HEADERS)
+        return self._connection.getresponse().read()
+
+    def stream(self, path: str, body: bytes) -> Iterator[bytes]:
+        """The lines of a streamed answer as they come."""
+        self._connection.request("POST", path, body, HEADERS)
+        response = self._connection.getresponse()
+        yield from iter(response.readline, b"")
+
+    def close(self) -> None:
+        self._connection.close()
+
+
+@contextmanager
+def ours(model: Path, kind: str, *arguments: str) -> Iterator[Running]:
+    command = ["-m", "hf_server", "--model-id", str(model), "--model-type", kind, *arguments]
+    with _server("ours", command, str(ROOT)) as running:
+        yield running
+
+
+@contextmanager
+def peer(model: Path, kind: str, *arguments: str) -> Iterator[Running]:
+    command = [
+        "-m",
+        "solar_host.servers.hf_server",
+        "--model-id",
+        str(model),
+        "--model-type",
+        kind,
+        *arguments,
+    ]
+    with _server("peer", command, str(PEER_SITE)) as running:
+        yield running
+
+
+@contextmanager
+def _server(name: str, arguments: Sequence[str], python_path: str) -> Iterator[Running]:
+    port = free_port()
+    with tempfile.TemporaryFile() as output:
+        child = subprocess.Popen(
+            [sys.executable, *arguments, "--alias", "bench", "--host", "127.0.0.1", "--port", str(port)],
+            env={**os.environ, "PYTHONPATH": python_path, "SOLAR_API_KEY": KEY, "HF_HUB_OFFLINE": "1"},
+            cwd=tempfile.gettempdir(),
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        try:
+            _wait_until_ready(port, child, lambda: _tail(output))
+            yield Running(name, port, psutil.Process(child.pid))
+        finally:
+            os.killpg(child.pid, signal.SIGKILL)
+            child.wait()
+
+
+def _tail(output: Any) -> str:
+    output.seek(0)
+    return str(output.read()[-2000:])
+
+
+def _wait_until_ready(port: int, child: subprocess.Popen[bytes], log: Callable[[], str]) -> None:
+    deadline = time.monotonic() + READY_WITHIN_S
+    while time.monotonic() < deadline:
+        if child.poll() is not None:
+            raise RuntimeError(log())
+        try:
+            connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
+            connection.request("GET", "/health")
+            body = json.loads(connection.getresponse().read())
+            if body["status"] in ("ok", "healthy"):
+                return
+        except (OSError, http.client.HTTPException, ValueError, KeyError):
+            pass  # not yet
+        time.sleep(0.2)
+    raise RuntimeError(log())
+
+
+def in_parallel(work: Callable[[int], None], clients: int) -> float:
+    """Run `work(0)` to `work(clients - 1)` at once; seconds until all are done."""
+    threads = [Thread(target=work, args=(number,)) for number in range(clients)]
+    begun = time.monotonic()
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return time.monotonic() - begun
+
+
+def percentile(values: Sequence[float], part: float) -> float:
+    return sorted(values)[min(len(values) - 1, int(part * len(values)))]
