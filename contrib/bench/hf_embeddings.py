@@ -33,7 +33,7 @@ def main() -> None:
         servers = [stack.enter_context(ours(model, "embedding", "--normalize-embeddings"))]
         if PEER_SITE:
             servers.append(stack.enter_context(peer(model, "embedding", "--normalize-embeddings")))
-        rates: dict[str, list[float]] = {server.name: [] for server in servers} | {"bare": []}
+        rates: dict[str, list[float]] = {name: [] for name in ("bare", *(s.name for s in servers))}
         for _ in range(ROUNDS):
             rates["bare"].append(bare.rate())
             for server in servers:

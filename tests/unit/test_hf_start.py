@@ -111,14 +111,8 @@ def test_labels_of_the_wrong_number(classifier_folder):
 
 def test_options_come_from_arguments_and_environment(monkeypatch):
     monkeypatch.setenv("SOLAR_API_KEY", 'k1, "k,2",')
-    given = [
-        "--model-id=m",
-        "--model-type=classification",
-        "--alias=-a",
-        "--port=1",
-        '--labels=no,"yes, sure"',
-    ]
-    options = parse(given)
+    given = ["--model-id=m", "--model-type=classification", "--alias=-a", "--port=1"]
+    options = parse([*given, '--labels=no,"yes, sure"'])
     assert options.keys == ("k1", "k,2")
     assert options.labels == ("no", "yes, sure")
     assert options.alias == "-a"
