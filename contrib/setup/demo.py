@@ -25,7 +25,6 @@ EMBEDDING_ALIAS = "embed:minilm"
 SENTENCES = ("A cat sleeps on the sofa.", "A kitten naps on the couch.", "The stock market fell today.")
 STARTED_WITHIN_S = 60.0
 ANSWERED_WITHIN_S = 600.0
-AGENT_LOG = ROOT / "run" / "agent.log"
 
 
 class Client:
@@ -60,7 +59,8 @@ class Client:
 
 def main() -> None:
     os.chdir(ROOT)
-    signal.signal(signal.SIGTERM, _interrupt)
+    for number in (signal.SIGINT, signal.SIGTERM):  # also where a shell had SIGINT ignored
+        signal.signal(number, _interrupt)
     settings = _settings()
     client = Client(settings)
     if client.is_up():
@@ -69,10 +69,10 @@ def main() -> None:
         return
     agent = _spawn(settings)
     try:
-        _wait_until_up(client, agent)
+        _wait_until_up(client, agent, _agent_log(settings))
         _show(client)
         say("Ctrl-C stops the agent and its instances")
-        agent.wait()
+        raise SystemExit(f"The agent ended by itself, with {agent.wait()}; its log says why")
     except KeyboardInterrupt:
         say("Stopping the agent and its instances")
     finally:
@@ -100,12 +100,13 @@ def _settings() -> Settings:
 
 def _spawn(settings: Settings) -> subprocess.Popen[bytes]:
     """The agent, in a session of its own: Ctrl-C reaches us, and we end it in order."""
-    AGENT_LOG.parent.mkdir(exist_ok=True)
+    path = _agent_log(settings)
+    path.parent.mkdir(parents=True, exist_ok=True)
     environment = dict(os.environ)
     if not settings.llama_server_path:
         environment["LLAMA_SERVER_PATH"] = str(ensure_llama_server())
-    say(f"Starting the agent; its own log is {AGENT_LOG.relative_to(ROOT)}")
-    with AGENT_LOG.open("wb") as log:
+    say(f"Starting the agent; its own log is {path}")
+    with path.open("wb") as log:
         return subprocess.Popen(
             [sys.executable, "-m", "solarhost", "serve"],
             env=environment,
@@ -116,11 +117,15 @@ def _spawn(settings: Settings) -> subprocess.Popen[bytes]:
         )
 
 
-def _wait_until_up(client: Client, agent: subprocess.Popen[bytes]) -> None:
+def _agent_log(settings: Settings) -> Path:
+    return settings.log_dir / "agent.log"
+
+
+def _wait_until_up(client: Client, agent: subprocess.Popen[bytes], log: Path) -> None:
     deadline = time.monotonic() + STARTED_WITHIN_S
     while not client.is_up():
         if agent.poll() is not None or time.monotonic() > deadline:
-            print(AGENT_LOG.read_text(errors="replace"))
+            print(log.read_text(errors="replace"))
             raise SystemExit("The agent did not start; what it printed is above")
         time.sleep(0.1)
 
