@@ -18,8 +18,9 @@ from pathlib import Path
 
 import psutil
 
+from solarhost.instances import census
+
 MARK = "SOLAR_HOST_CHILD"
-_TERMINAL = (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD)
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +34,7 @@ class ProcessId:
     def alive(self) -> bool:
         """True while exactly this process runs (a zombie does not)."""
         try:
-            return start_mark(self.pid) == self.started and psutil.Process(self.pid).status() not in _TERMINAL
+            return start_mark(self.pid) == self.started and census.lives(self.pid)
         except (psutil.NoSuchProcess, OSError):
             return False
 
@@ -123,7 +124,7 @@ def spawn(
 def marked(host: str) -> dict[int, Mark]:
     """Every living process on this machine that carries a mark of `host`, by pid."""
     found = {}
-    for pid in psutil.pids():
+    for pid in census.pids():
         mark = read_mark(pid)
         if mark and mark.host == host:
             found[pid] = mark
@@ -132,40 +133,27 @@ def marked(host: str) -> dict[int, Mark]:
 
 def read_mark(pid: int) -> Mark | None:
     """The mark of a living process, None when it has none or can't be asked."""
-    try:
-        if psutil.Process(pid).status() in _TERMINAL:
-            return None
-        text = psutil.Process(pid).environ().get(MARK, "")
-    except (psutil.Error, OSError):
-        return None
-    return Mark.parse(text)
+    text = census.variable(pid, MARK)
+    return Mark.parse(text) if text and census.lives(pid) else None
 
 
 def members(process: ProcessId, host: str, instance_id: str) -> list[int]:
     """Living processes of a child: its session and group, and whoever carries the instance's mark."""
-    leader: int | None = process.pid
-    with suppress(OSError, psutil.NoSuchProcess):
-        if start_mark(process.pid) != process.started:
-            leader = None  # the number is somebody else's by now, and so is its session
-    found = []
-    for pid in psutil.pids():
-        try:
-            belongs = leader in (os.getsid(pid), os.getpgid(pid))
-        except (ProcessLookupError, PermissionError):
-            continue
-        if not belongs:
+    found = session(process)
+    for pid in census.pids():
+        if pid not in found:
             mark = read_mark(pid)
-            belongs = bool(mark and (mark.host, mark.instance_id) == (host, instance_id))
-        if belongs and _lives(pid):
-            found.append(pid)
+            if mark and (mark.host, mark.instance_id) == (host, instance_id):
+                found.append(pid)
     return found
 
 
-def _lives(pid: int) -> bool:
-    try:
-        return psutil.Process(pid).status() not in _TERMINAL
-    except psutil.Error:
-        return False
+def session(process: ProcessId) -> list[int]:
+    """Living processes of a child's session and group; cheaper than `members`."""
+    with suppress(OSError, psutil.NoSuchProcess):
+        if start_mark(process.pid) != process.started:
+            return []  # the number is somebody else's by now, and so is its session
+    return census.of_session(process.pid)
 
 
 def wait_all_gone(pids: Iterable[int], deadline: float) -> bool:

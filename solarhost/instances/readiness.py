@@ -14,8 +14,9 @@ logger = logging.getLogger(__name__)
 
 PROBE_TIMEOUT_S = 5.0
 PROGRESS_INTERVAL_S = 2.0
-# A refused probe costs next to nothing, so a server that is ready within seconds is seen at once.
-FAST_PROBE_S, FAST_FOR_S, SLOW_PROBE_S = 0.04, 30.0, 0.5
+# Between probes passes this share of the time that the start has taken, so that readiness is seen at
+# once where it comes soon, and waiting long costs little. A line in the log cuts the pause short.
+PAUSE_SHARE, MIN_PAUSE_S, MAX_PAUSE_S = 0.02, 0.04, 0.5
 
 
 class NotReady(Exception):
@@ -46,6 +47,7 @@ def wait_until_ready(
     path: str,
     *,
     limits: Limits,
+    session: Callable[[], list[int]],
     members: Callable[[], list[int]],
     changed: Condition,
     ended: Callable[[], bool],
@@ -54,7 +56,8 @@ def wait_until_ready(
     """Probe `path` until it answers 200 from one of `members`.
 
     Args:
-        members: pids of the child and what it started.
+        session: pids of the child and its session, whose effort counts as progress.
+        members: all that the child started, wherever it went; one of them has to hold the port.
         changed: notified when `ended` or `hinted` may have become true.
         ended: the child died, or a stop was asked for.
         hinted: its log announced readiness, so the next probe comes at once.
@@ -77,9 +80,9 @@ def wait_until_ready(
                 raise NotReady(f"port {port} is answered by another program, not by this server")
             return
         now = time.monotonic()
-        if now - last_look >= PROGRESS_INTERVAL_S:
+        if now - last_look >= min(PROGRESS_INTERVAL_S, limits.idle_s / 4):
             last_look = now
-            latest = effort(members())
+            latest = effort(session())
             if latest.beyond(seen):
                 seen, last_progress = latest, now
         if now - last_progress > limits.idle_s or now - began > limits.total_s:
@@ -88,7 +91,7 @@ def wait_until_ready(
                 f"not ready after {now - began:.0f} s, {now - last_progress:.0f} s of them without progress: "
                 f"{answer} on port {port}{path}; see its log, or raise INSTANCE_READY_TIMEOUT_S"
             )
-        pause = FAST_PROBE_S if now - began < FAST_FOR_S else SLOW_PROBE_S
+        pause = min(max(MIN_PAUSE_S, PAUSE_SHARE * (now - began)), MAX_PAUSE_S)
         use_hint = not hint_used
         with changed:
             changed.wait_for(lambda use_hint=use_hint: ended() or (use_hint and hinted()), pause)  # type: ignore[misc]

@@ -138,6 +138,7 @@ class Start:
                 run.port,
                 HEALTH_PATH,
                 limits=Limits(settings.instance_ready_timeout_s, settings.instance_ready_max_s),
+                session=run.session,
                 members=run.members,
                 changed=self._life.changed,
                 ended=lambda: run.exited or self.cancelled.is_set(),

@@ -11,6 +11,7 @@ from threading import Thread
 
 import pytest
 
+from solarhost.instances import census
 from solarhost.instances.ending import Exit, explain
 from solarhost.instances.ports import Ports, PortTaken, base_url
 from solarhost.instances.process import (
@@ -112,6 +113,22 @@ def test_a_child_is_found_by_its_mark_and_its_group(tmp_path: Path, mark: Mark) 
     assert not process.alive()
     assert wait_gone(process, 5)
     assert members(process, mark.host, "inst") == []
+
+
+def test_the_environment_of_a_process_is_read_variable_by_variable() -> None:
+    child = subprocess.Popen(["sleep", "60"], env={"AB": "wrong", "B": "right", "EMPTY": ""})
+    try:
+        assert census.variable(child.pid, "B") == "right"
+        assert census.variable(child.pid, "EMPTY") == ""
+        assert census.variable(child.pid, "C") is None
+        assert census.lives(child.pid)
+    finally:
+        child.kill()
+        deadline = time.monotonic() + 10
+        while census.lives(child.pid):
+            assert time.monotonic() < deadline, "a process that nobody reaped yet does not live"
+        child.wait()
+    assert census.variable(child.pid, "B") is None
 
 
 def test_waiting_for_a_foreign_process_ends_with_it(tmp_path: Path) -> None:
