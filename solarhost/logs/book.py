@@ -164,6 +164,7 @@ class LogBook:
 
         Raises:
             NotFound: neither memory nor disk has lines of this instance or run.
+            StoreError: there is a file, and it can't be read.
         """
         if not names.is_id(instance_id):
             raise NotFound(f"no instance {instance_id}")
@@ -175,20 +176,24 @@ class LogBook:
                 return lines
             if instance.tail and instance.tail.is_alive():  # its first lines are about to come
                 return []
-        path = self._file(instance_id, run)
         try:
+            path = self._file(instance_id, run)
             found, changed = disk.read_tail(path, self._buffer_size if tail is None else tail, self._redactor)
         except FileNotFoundError as error:
             raise NotFound(f"the log file of instance {instance_id} is gone") from error
+        except OSError as error:
+            raise StoreError(
+                f"no log file of instance {instance_id} can be read: {error.strerror}"
+            ) from error
         timestamp = datetime.fromtimestamp(changed, UTC).isoformat()
         numbered = [LogLine(seq, timestamp, line) for seq, line in enumerate(found)]
         return numbered if since is None else numbered[max(0, since + 1) :]
 
     def last_lines(self, instance_id: str, count: int) -> list[str]:
-        """The newest lines, in memory or on disk; none is an empty list."""
+        """The newest lines, in memory or on disk; an empty list when there are none to be had."""
         try:
             return [line.line for line in self.read(instance_id, tail=count)]
-        except NotFound:
+        except (NotFound, StoreError):
             return []
 
     def subscribe(self, instance_id: str, *, since: int | None = None, tail: int | None = None) -> LogCursor:

@@ -4,8 +4,9 @@ import logging
 import os
 import time
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
-from threading import Lock, Thread
+from threading import Event, Lock, Thread
 from typing import Protocol
 
 from solarhost.logs.growth import SAFETY_S, GrowthWatch
@@ -19,7 +20,7 @@ BLOCK = 128 * 1024  # larger ones cost more a line: they fall out of the process
 GATHER_S = 0.008  # after reading all there is: one wake for many lines, and the child keeps its core
 NOTE_S = 1.0  # how often a checkpoint is written while lines come
 PROGRESS_S = 1.0  # how often an unfinished progress line is shown
-RETRY_S = 1.0  # pause after the file could not be read
+RETRY_S = 1.0  # pause after the file could not be opened or read
 
 
 class Reader(Protocol):
@@ -64,9 +65,9 @@ class LogTail(Thread):
         self._grew_at = start.offset
         self._noted_at = self._shown_at = -PROGRESS_S
         self._unnoted = False
+        self._ending = Event()
         self._lock = Lock()  # guards the two fields below
         self._watch: GrowthWatch | None = None
-        self._ending = False
         self._flush = False
 
     def finish(self) -> None:
@@ -78,45 +79,46 @@ class LogTail(Thread):
         self._end(flush=False)
 
     def run(self) -> None:
+        while not self._follow() and not self._ending.wait(RETRY_S):
+            pass
+
+    def _follow(self) -> bool:
+        """Read until the end; False when that failed and may work later."""
         try:
-            descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+            with (
+                open(self.path, "rb", buffering=0) as file,
+                closing(GrowthWatch(file.fileno(), self.path)) as watch,
+            ):
+                with self._lock:
+                    self._watch = watch
+                while not self._turn(file.fileno(), watch):
+                    pass
+        except FileNotFoundError as error:
+            self._reader.failed(error)
         except OSError as error:
             self._reader.failed(error)
-            return
-        watch = GrowthWatch(descriptor, self.path)
-        with self._lock:
-            self._watch = watch
-            if self._ending:
-                watch.wake()
-        try:
-            while not self._turn(descriptor, watch):
-                pass
-        finally:
-            watch.close()
-            os.close(descriptor)
+            return False
+        return True
 
     def _end(self, flush: bool) -> None:
         with self._lock:
-            self._ending = True
             self._flush = flush
+            self._ending.set()
             if self._watch:
                 self._watch.wake()
 
     def _turn(self, descriptor: int, watch: GrowthWatch) -> bool:
         """Read a block or wait for one; True at the end."""
-        ending = self._ending  # before the read: what was written by then will be read
-        try:
-            size = self._read(descriptor)
-        except OSError as error:
-            self._reader.failed(error)
-            watch.pause(RETRY_S)
-            return ending
+        ending = self._ending.is_set()  # before the read: what was written by then will be read
+        size = self._read(descriptor)
         if size == BLOCK:
             return False
         self._show_progress()
         if ending:
             self._finish()
             return True
+        if self._ending.is_set():  # it may have been set before there was a watch to wake
+            return False
         if size:
             watch.pause(GATHER_S)
         else:

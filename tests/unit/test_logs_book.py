@@ -69,10 +69,30 @@ def test_runs_in_the_same_second_have_their_own_files(agent):
         assert shown(world.book.read(ID, run=run)) == [(0, f"run {run}")]
 
 
-def test_a_folder_that_cannot_be_written_is_a_clear_error(tmp_path):
+def test_a_folder_that_cannot_be_used_is_a_clear_error(tmp_path):
     (tmp_path / "logs").write_text("a file in the way")
+    book = World(tmp_path / "logs").book
     with pytest.raises(StoreError, match="no log file for instance a1b2"):
-        World(tmp_path / "logs").book.begin_run(ID, "model", 1)
+        book.begin_run(ID, "model", 1)
+    with pytest.raises(StoreError, match="can be read: Not a directory"):
+        book.read(ID)
+    assert book.last_lines(ID, 5) == []
+
+
+def test_a_file_that_cannot_be_read_for_a_while_is_read_later(agent):
+    world = agent()
+    path = world.book.begin_run(ID, "model", 1)
+    path.unlink()
+    path.mkdir()
+    tail = world.book.follow(ID, path, 1, nothing)
+    until(lambda: world.problems.current())
+    path.rmdir()
+    append(path, b"at last\n")
+    until(lambda: world.book.last_lines(ID, 1) == ["at last"])
+    assert world.problems.current() == []
+    tail.finish()
+    tail.join(10)
+    assert not tail.is_alive()
 
 
 def test_numbers_go_on_across_runs_and_agents(agent):
