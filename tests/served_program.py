@@ -127,6 +127,11 @@ def build(settings: Settings) -> Flask:
         service.logs.channel.append(texts, "2026-01-01T00:00:00+00:00", sum(map(len, texts)))
         return jsonify(taken=len(texts))
 
+    @app.post("/create")
+    def create() -> Response:
+        service.logs = Logs()
+        return jsonify(created=True)
+
     @app.post("/delete")
     def delete() -> Response:
         service.logs.channel.close()

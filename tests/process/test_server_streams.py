@@ -20,11 +20,44 @@ UPGRADE = (
 )
 
 
-@pytest.fixture
-def served(make_served) -> Served:
-    served = make_served(PING_INTERVAL_S="0.5", MAX_STREAMS="12", THREADS="16")
+def start(folder: Path, **settings: str) -> Iterator[Served]:
+    served = Served(folder, {"MAX_STREAMS": "12", "THREADS": "16", **settings})
     served.start()
+    yield served
+    served.end()
+
+
+@pytest.fixture(scope="module")
+def patient(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    yield from start(tmp_path_factory.mktemp("patient"), PING_INTERVAL_S="10")
+
+
+@pytest.fixture(scope="module")
+def eager(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """Pings often, and lets go soon."""
+    yield from start(tmp_path_factory.mktemp("eager"), PING_INTERVAL_S="0.5")
+
+
+@pytest.fixture
+def served(patient: Served) -> Served:
+    """Without streams, and without lines."""
+    return emptied(patient)
+
+
+@pytest.fixture
+def eager_served(eager: Served) -> Served:
+    return emptied(eager)
+
+
+def emptied(served: Served) -> Served:
+    assert served.post("/delete").status_code == 200
+    wait_until(lambda: has_no_streams(served), 10, "the streams of the test before to end")
+    assert served.post("/create").status_code == 200
     return served
+
+
+def connect(served: Served, path: str = "/instances/known/logs", **options) -> WebSocket:
+    return create_connection(f"ws://127.0.0.1:{served.port}{path}", timeout=10, **options)
 
 
 @pytest.fixture
@@ -33,7 +66,7 @@ def open_stream(served: Served) -> Iterator:
     with ExitStack() as stack:
 
         def open_stream(path: str = "/instances/known/logs", **options) -> WebSocket:
-            stream = create_connection(f"ws://127.0.0.1:{served.port}{path}", timeout=10, **options)
+            stream = connect(served, path, **options)
             stack.callback(stream.shutdown)
             return stream
 
@@ -105,14 +138,18 @@ def test_a_deleted_instance_closes_with_1000(served: Served, open_stream) -> Non
     assert close_code(stream) == 1000
 
 
-def test_a_stop_closes_ten_streams_with_1001(served: Served, open_stream) -> None:
+def test_a_stop_closes_ten_streams_with_1001(make_served) -> None:
+    served = make_served()
+    served.start()
     put(served, "a")
-    streams = [open_stream() for _ in range(10)]
+    streams = [connect(served) for _ in range(10)]
     for stream in streams:
         next_message(stream)
     served.process.send_signal(signal.SIGTERM)
     assert [close_code(stream) for stream in streams] == [1001] * 10
     assert served.process.wait(10) == 0
+    for stream in streams:
+        stream.shutdown()
 
 
 def test_one_too_many_is_refused_and_a_free_place_is_given_again(served: Served, open_stream) -> None:
@@ -159,32 +196,33 @@ def test_pings_are_answered_while_lines_flow(served: Served, open_stream) -> Non
     assert pongs == [b"%d" % number for number in range(20)]
 
 
-def test_an_idle_stream_that_answers_pings_stays(served: Served, open_stream) -> None:
-    stream = open_stream()
+def test_an_idle_stream_that_answers_pings_stays(eager_served: Served) -> None:
+    stream = connect(eager_served)
     pings = 0
     while pings < 4:
         opcode, _ = stream.recv_data_frame(control_frame=True)  # answers pings by itself
         pings += opcode == ABNF.OPCODE_PING
-    put(served, "still here")
+    put(eager_served, "still here")
     assert next_message(stream)["line"] == "still here"
+    stream.shutdown()
 
 
-def test_a_peer_that_does_not_answer_pings_is_let_go(served: Served) -> None:
-    with served.connect(UPGRADE) as connection:
+def test_a_peer_that_does_not_answer_pings_is_let_go(eager_served: Served) -> None:
+    with eager_served.connect(UPGRADE) as connection:
         assert connection.recv(1000).startswith(b"HTTP/1.1 101 ")
-        wait_until(lambda: not has_no_streams(served), 5, "the stream to begin")
-        wait_until(lambda: has_no_streams(served), 5, "the stream to end")
+        wait_until(lambda: not has_no_streams(eager_served), 5, "the stream to begin")
+        wait_until(lambda: has_no_streams(eager_served), 5, "the stream to end")
 
 
-def test_a_reader_that_never_reads_is_let_go(served: Served) -> None:
+def test_a_reader_that_never_reads_is_let_go(eager_served: Served) -> None:
     with socket.socket() as quiet:
         quiet.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-        quiet.connect(("127.0.0.1", served.port))
+        quiet.connect(("127.0.0.1", eager_served.port))
         quiet.sendall(UPGRADE)
-        wait_until(lambda: not has_no_streams(served), 5, "the stream to begin")
+        wait_until(lambda: not has_no_streams(eager_served), 5, "the stream to begin")
         for _ in range(5):
-            put(served, *["x" * 1_000_000] * 3)
-        wait_until(lambda: has_no_streams(served), 10, "the stream to end")
+            put(eager_served, *["x" * 1_000_000] * 3)
+        wait_until(lambda: has_no_streams(eager_served), 10, "the stream to end")
 
 
 def test_a_peer_that_talks_is_let_go(served: Served, open_stream) -> None:
