@@ -24,7 +24,7 @@ from tests.process.models_faults import noise
 from tests.process.models_hub import Hub
 
 CONTROL_KEY = "control-key-5678"
-STOP_TIMEOUT_S = 5
+STOP_TIMEOUT_S = 10
 STEP_ENDS = ("step_completed", "step_failed")
 
 
