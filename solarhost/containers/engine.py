@@ -18,7 +18,7 @@ from solarhost.containers.images import Credentials, auth_header
 from solarhost.containers.longcall import LongCall
 from solarhost.containers.output import Output
 
-PING_S = 3.0
+PING_S = 3
 ANSWER_S = 60  # for the answer to a short call
 # Beyond what a container can print: a limit of the engine's own would lose lines while the agent is away.
 LOG_LIMIT = "1000g"
@@ -99,14 +99,20 @@ class Engine:
         return True
 
     def pull(self, image: str, credentials: Credentials | None) -> LongCall:
-        """Start a download; `pull_progress` takes the call, and tells how it went."""
+        """Start a download; `pull_progress` takes the call, and tells how it went.
+
+        Raises:
+            EngineRefused: `image` is not a valid reference.
+        """
+        doing = f"pull image {image}"
         repository, tag = parse_repository_tag(image)
-        registry, _ = auth.resolve_repository_name(repository)
+        with self._errors(doing):
+            registry, _ = auth.resolve_repository_name(repository)
         headers = {}
         if credentials and credentials.registry == registry:
             headers["X-Registry-Auth"] = auth_header(credentials)
         query = urlencode({"fromImage": repository, "tag": tag or "latest"})
-        return self._call("POST", f"/images/create?{query}", f"pull image {image}", headers)
+        return self._call("POST", f"/images/create?{query}", doing, headers)
 
     def create(self, spec: ContainerSpec) -> str:
         """The id of the new container, which does not run yet.
@@ -229,9 +235,16 @@ class Engine:
     def _connected(self) -> docker.APIClient:
         """The client; made at first use, since it asks the engine for its version."""
         with self._lock:
-            if self._client is None:
-                self._client = docker.APIClient(self.address, version="auto", timeout=ANSWER_S)
-            return self._client
+            client = self._client
+        if client is None:
+            try:
+                client = docker.APIClient(self.address, version="auto", timeout=PING_S)
+            except docker.errors.DockerException as error:
+                raise EngineAway(self.address, _cause(error)) from error
+            client.timeout = ANSWER_S
+            with self._lock:
+                self._client = client
+        return client
 
     @contextmanager
     def _errors(self, doing: str) -> Iterator[None]:
@@ -242,7 +255,9 @@ class Engine:
             raise ContainerGone(doing, _explanation(error)) from error
         except docker.errors.APIError as error:
             raise EngineRefused(doing, _explanation(error)) from error
-        except (docker.errors.DockerException, requests.RequestException) as error:
+        except docker.errors.DockerException as error:  # docker-py itself refused an argument
+            raise EngineRefused(doing, str(error)) from error
+        except requests.RequestException as error:
             raise EngineAway(self.address, _cause(error)) from error
 
 

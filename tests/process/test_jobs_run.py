@@ -87,6 +87,20 @@ def test_a_signal_is_told_apart_from_an_exit_code(jobs: Jobs):
     assert one.error_message == "ended by signal 9 (SIGKILL), exit code 137, nothing on stderr"
 
 
+def test_a_kill_for_want_of_memory_is_told(jobs: Jobs):
+    grows = """until [ -e /workspace/output/go ]; do sleep 0.1; done
+        exec awk 'BEGIN { text = "x"; while (1) text = text text }'"""
+    jobs.service.submit(definition("big", shell("grows", f"echo up; {grows}")))
+    wait_until(lambda: jobs.heard.entries("big"), 30, "the step to run")
+    jobs.engine.client.update_container(
+        jobs.service.get("big").steps[0].container_id, mem_limit=32 << 20, memswap_limit=32 << 20
+    )
+    (jobs.folder / "big/output/go").touch()
+    one = jobs.ended("big").steps[0]
+    assert (one.status, one.exit_code, one.signal, one.oom_killed) == (Status.FAILED, 137, 9, True)
+    assert (one.error_message or "").startswith("killed for want of memory")
+
+
 def test_commands_come_as_lists_and_as_shell_words(jobs: Jobs):
     jobs.run("words", step("list", ["echo", "a  b", "$HOME"]), step("text", "echo 'a  b' $HOME"))
     assert jobs.log("words", "list") == "a  b $HOME\n"
@@ -185,6 +199,15 @@ def test_an_image_that_does_not_exist_fails_its_step(jobs: Jobs, docker_engine):
     assert (job.error_message or "").startswith("step one failed: Docker could not pull image")
     marker = jobs.heard.entries("noimage")[-1]
     assert (marker["completed"], marker["exit_code"]) == (True, None)
+
+
+def test_images_that_are_no_references_fail_their_steps(jobs: Jobs):
+    for number, image in enumerate(
+        ("http://x/y", "Upper/Case", "-x/y", "a b", "a@sha256:12", "../../etc", "é")
+    ):
+        job = jobs.run(f"image{number}", {"name": "one", "image": image, "command": "true"})
+        assert job.steps[0].status is Status.FAILED
+        assert f"image {image}: " in (job.steps[0].error_message or ""), job.steps[0].error_message
 
 
 def test_a_command_that_does_not_exist_fails_its_step(jobs: Jobs):
