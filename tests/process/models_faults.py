@@ -140,7 +140,10 @@ class Handler(BaseHTTPRequestHandler):
             self.send_header(name, value)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
-        if self.command != "HEAD":
+        if self.fault.stall_at is not None:
+            self._stall()
+            self.close_connection = True
+        elif self.command != "HEAD":
             self.wfile.write(body)
 
     def send_content(self, content: Content, headers: dict[str, str]) -> None:

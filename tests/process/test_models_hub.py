@@ -223,6 +223,7 @@ def test_a_busy_hub_is_asked_again(hub: Hub, puller: Puller) -> None:
         ("/api/models", {"status": 401}, "auth_failed", 401),
         ("/api/models", {"status": 404}, "not_found", 404),
         ("/api/models", {"status": 500}, "source_unreachable", 502),
+        ("/api/models", {"stall_at": 0}, "source_unreachable", 502),
         ("/resolve/", {"status": 403}, "auth_failed", 401),
         ("/resolve/", {"status": 429}, "source_unreachable", 502),
         ("/resolve/", {"status": 418}, "model_pull_failed", 502),
@@ -291,6 +292,14 @@ def test_a_file_name_that_leaves_the_folder_is_refused(hub: Hub, puller: Puller)
     assert (error.code, error.status) == ("model_pull_failed", 502)
     assert hub.storage.faults.seen == []
     assert list(puller.folder.iterdir()) == []
+
+
+def test_a_link_in_a_repository_comes_as_the_file_that_git_stores(hub: Hub, puller: Puller) -> None:
+    hub.repos["org/m"] = {"good.gguf": noise(100), "link.txt": Content(b"../../../etc/passwd")}
+    puller.pull("huggingface://org/m")
+    link = puller.folder / "hf--org--m" / "link.txt"
+    assert not link.is_symlink()
+    assert link.read_text() == "../../../etc/passwd"
 
 
 def test_a_large_file_comes_in_segments(hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
