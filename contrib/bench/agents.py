@@ -1,5 +1,6 @@
 """Agents to measure, each in a folder of its own."""
 
+import signal
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -13,7 +14,8 @@ IDLE_SERVER = Path(__file__).with_name("idle_server.py")
 
 @contextmanager
 def running_agent(**settings: str) -> Iterator[Agent]:
-    """A started agent; it and all that it started are gone afterwards."""
+    """A started agent; it and all that it started are gone afterwards, also when we are told to end."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     with tempfile.TemporaryDirectory(prefix="solarhost-bench-") as name:
         agent = Agent(Path(name), settings)
         try:
