@@ -15,7 +15,7 @@ from contrib.bench.agents import idle_server, running_agent
 
 INSTANCES = 50
 SETTLE_S = 10.0
-MEASURED_S = 60.0
+MEASURED_S = 30.0
 
 
 def main() -> None:
@@ -23,7 +23,7 @@ def main() -> None:
         folder = Path(name)
         model = folder / "model.gguf"
         model.write_bytes(b"GGUF")
-        with running_agent(LLAMA_SERVER_PATH=str(idle_server(folder))) as agent:
+        with running_agent(LLAMA_SERVER_PATH=str(idle_server(folder)), STOP_TIMEOUT_S="60") as agent:
             config = {"model": str(model), "host": "127.0.0.1"}
             ids = [agent.create({**config, "alias": f"idle-{number}"}) for number in range(INSTANCES)]
             with ThreadPoolExecutor(8) as pool:
@@ -35,8 +35,12 @@ def main() -> None:
             time.sleep(MEASURED_S)
             percent = 100 * (_cpu_s(processes) - before) / MEASURED_S
             mib = sum(process.memory_full_info().pss for process in processes) / 2**20
-    print(f"idle_cpu_percent {percent:.2f} (limit 1.00) with {INSTANCES} instances over {MEASURED_S:.0f} s")
-    print(f"idle_memory_mb {mib:.0f} (limit 120) with {INSTANCES} instances, all processes of the agent")
+            print(
+                f"idle_cpu_percent {percent:.2f} (limit 1.00) with {INSTANCES} instances over {MEASURED_S:.0f} s"
+            )
+            print(
+                f"idle_memory_mb {mib:.0f} (limit 120) with {INSTANCES} instances, all processes of the agent"
+            )
 
 
 def _cpu_s(processes: list[psutil.Process]) -> float:
