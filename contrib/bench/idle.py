@@ -35,12 +35,8 @@ def main() -> None:
             time.sleep(MEASURED_S)
             percent = 100 * (_cpu_s(processes) - before) / MEASURED_S
             mib = sum(process.memory_full_info().pss for process in processes) / 2**20
-            print(
-                f"idle_cpu_percent {percent:.2f} (limit 1.00) with {INSTANCES} instances over {MEASURED_S:.0f} s"
-            )
-            print(
-                f"idle_memory_mb {mib:.0f} (limit 120) with {INSTANCES} instances, all processes of the agent"
-            )
+            print(f"idle_cpu_percent {percent:.2f} (limit 1.00) with {INSTANCES} instances")
+            print(f"idle_memory_mb {mib:.0f} (limit 120), all processes of the agent together")
 
 
 def _cpu_s(processes: list[psutil.Process]) -> float:
