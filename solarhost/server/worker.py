@@ -10,7 +10,6 @@ has waited longest makes room.
 import errno
 import heapq
 import io
-import json
 import logging
 import os
 import select
@@ -19,7 +18,6 @@ import socket
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from http import HTTPStatus
 from queue import SimpleQueue
 from threading import Event, Lock
 from typing import Any
@@ -32,33 +30,18 @@ from gunicorn.workers.gthread import ThreadWorker
 from solarhost.server.connection import Connection, Phase
 from solarhost.server.intake import TooLarge
 from solarhost.server.pool import RequestThreads
+from solarhost.server.refusals import refuse, status_of
+from solarhost.server.waits import STALLED, patience_s, worth
 
 logger = logging.getLogger(__name__)
-
-# How long a connection may wait, from the moment that its wait began.
-FIRST_REQUEST_S = 30.0  # a new connection, for the first byte
-KEEP_ALIVE_S = 75.0  # an answered one, for the first byte of its next request
-HEAD_S = 15.0  # from the first byte of a request to the end of its head
-BODY_S = 60.0  # from there to the end of its body
-WRITE_S = 60.0  # for the client to take the rest of an answer
-LINGER_S = 2.0  # for the client to close after us
 
 MAX_HELD_BYTES = 64 * 1024 * 1024  # of incomplete requests and unsent answers together
 RECEIVE_BYTES = 16 * 1024
 RECEIVE_BODY_BYTES = 256 * 1024
 ACCEPTS_AT_ONCE = 64
 ROOM = 16  # connections dropped at once when there are too many
-FRESH_S = 0.25  # in which a new client's request is on its way
 TICK_S = 0.25
 LAST_ANSWERS_S = 1.0  # after everything has stopped, for answers that are still on their way
-
-STATUS_OF_ERROR = (
-    (http_errors.LimitRequestLine, 414),
-    (http_errors.LimitRequestHeaders, 431),
-    (http_errors.ExpectationFailed, 417),
-    (http_errors.UnsupportedTransferCoding, 501),
-    ((http_errors.ParseException, http_errors.NoMoreData), 400),
-)
 
 
 class WholeRequestWorker(ThreadWorker):  # type: ignore[misc]
@@ -261,14 +244,13 @@ class WholeRequestWorker(ThreadWorker):  # type: ignore[misc]
             self._drop(connection)
 
     def _refuse(self, connection: Connection, status: int, detail: str) -> None:
-        with suppress(OSError):
-            _write_error(connection, status, detail)
+        refuse(connection, status, detail)
         self._release(connection, keep_alive=False)
 
     def _sweep(self, now: float) -> None:
         """End the waits that took too long."""
         for connection in self._waiting():
-            if now - connection.since <= _patience_s(connection):
+            if now - connection.since <= patience_s(connection):
                 continue
             if connection.phase is Phase.READING and len(connection.intake):
                 self._refuse(connection, 408, "the request did not arrive in time")
@@ -282,9 +264,9 @@ class WholeRequestWorker(ThreadWorker):  # type: ignore[misc]
     def _make_room(self) -> bool:
         """Drop the most dispensable connection, and some more if they stall; False when none waits."""
         now = time.monotonic()
-        dispensable = heapq.nsmallest(ROOM, self._waiting(), key=lambda c: _worth(c, now))
+        dispensable = heapq.nsmallest(ROOM, self._waiting(), key=lambda c: worth(c, now))
         for connection in dispensable:
-            if connection is dispensable[0] or _worth(connection, now)[0] == STALLED:
+            if connection is dispensable[0] or worth(connection, now)[0] == STALLED:
                 self._drop(connection)
         return bool(dispensable)
 
@@ -312,9 +294,8 @@ class WholeRequestWorker(ThreadWorker):  # type: ignore[misc]
                 if not (keep_alive and len(connection.intake) and connection.intake.feed(b"")):
                     break
             except TooLarge as error:
+                refuse(connection, error.status, str(error))
                 keep_alive = False
-                with suppress(OSError):
-                    _write_error(connection, error.status, str(error))
                 break
         self._release(connection, keep_alive)
 
@@ -331,20 +312,17 @@ class WholeRequestWorker(ThreadWorker):  # type: ignore[misc]
         except StopIteration:  # a stream has ended, or the answer broke off
             return False
         except (http_errors.ParseException, http_errors.NoMoreData) as error:
-            return self._answer_error(connection, _status_of(error), str(error))
+            refuse(connection, status_of(error), str(error))
+            return False
         except OSError as error:
             logger.debug("client %s is gone: %s", connection.client[0], error)
             connection.sock.unsent.clear()
             return False
         except Exception:  # the thread outlives a failed request
             logger.exception("%s %s failed", request and request.method, request and request.path)
-            return self._answer_error(connection, 500, "internal error; the agent's log says more")
+            refuse(connection, 500, "internal error; the agent's log says more")
+            return False
         return keep_alive
-
-    def _answer_error(self, connection: Connection, status: int, detail: str) -> bool:
-        with suppress(OSError):
-            _write_error(connection, status, detail)
-        return False
 
     def _release(self, connection: Connection, keep_alive: bool) -> None:
         """Give an answered connection to the poller. The caller must not touch it afterwards."""
@@ -368,44 +346,3 @@ class WholeRequestWorker(ThreadWorker):  # type: ignore[misc]
     def _arm(self, connection: Connection, events: int) -> None:
         """Have the poller look at it once; it is armed anew after each event."""
         self._epoll.modify(connection.descriptor, events | select.EPOLLONESHOT)
-
-
-STALLED, IDLE, FRESH = range(3)
-
-
-def _worth(connection: Connection, now: float) -> tuple[int, float]:
-    """An order of connections: those that stall, idle ones of clients that behaved, those that just came."""
-    if connection.phase is Phase.READING and not len(connection.intake):
-        if connection.answered:
-            return IDLE, connection.since
-        if now - connection.since < FRESH_S:
-            return FRESH, connection.since
-    return STALLED, connection.since
-
-
-def _patience_s(connection: Connection) -> float:
-    match connection.phase:
-        case Phase.WRITING:
-            return WRITE_S
-        case Phase.LINGERING:
-            return LINGER_S
-    if connection.intake.in_body:
-        return BODY_S
-    if len(connection.intake):
-        return HEAD_S
-    return KEEP_ALIVE_S if connection.answered else FIRST_REQUEST_S
-
-
-def _status_of(error: Exception) -> int:
-    return next(status for kinds, status in STATUS_OF_ERROR if isinstance(error, kinds))
-
-
-def _write_error(connection: Connection, status: int, detail: str) -> None:
-    body = json.dumps({"detail": detail}).encode()
-    head = (
-        f"HTTP/1.1 {status} {HTTPStatus(status).phrase}\r\nConnection: close\r\n"
-        f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
-    )
-    connection.sock.begin()
-    connection.sock.sendall(head.encode() + body)
-    connection.sock.flush()
