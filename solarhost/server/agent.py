@@ -138,6 +138,8 @@ class Agent:
 
 
 def _bind(address: Any, arbiter: Any) -> Any:
+    if not isinstance(address, tuple):
+        _refuse(f"only a TCP address can be listened on, not {address}")
     kind = sock.TCP6Socket if ":" in address[0] else sock.TCPSocket
     try:
         return kind(address, arbiter.cfg, arbiter.log)
