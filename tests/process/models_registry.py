@@ -200,7 +200,7 @@ class Registry:
         """Digest and size of the new blob."""
         with data.open("rb") if isinstance(data, Path) else io.BytesIO(data) as file:
             digest = f"sha256:{hashlib.file_digest(file, 'sha256').hexdigest()}"
-            size = file.tell()
+            size = file.seek(0, io.SEEK_END)
             file.seek(0)
             common = {"headers": self._login(name), "verify": str(self.authority.ca), "timeout": 60}
             begun = requests.post(f"{self.url}/v2/{name}/blobs/uploads/", **common)  # type: ignore[arg-type]
