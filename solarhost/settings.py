@@ -242,15 +242,24 @@ def load(env_file: Path = Path(".env")) -> Settings:
     Raises:
         SettingsError: naming the variable, its value unless it is a secret, and what would be right.
     """
+    settings = read(env_file)
+    check(settings)
+    return settings
+
+
+def read(env_file: Path = Path(".env")) -> Settings:
+    """As `load`, but values that contradict each other are let through.
+
+    Raises:
+        SettingsError: a value can't be read.
+    """
     env = Env(eager=True)
     if env_file.is_file():
         env.read_env(str(env_file), recurse=False)
     values = {}
     for setting in fields(Settings):
         values[setting.name] = _read(env, setting)
-    settings = Settings(**values)
-    _check(settings)
-    return settings
+    return Settings(**values)
 
 
 def _read(env: Env, setting: Field[Any]) -> Any:
@@ -267,7 +276,8 @@ def _read(env: Env, setting: Field[Any]) -> Any:
         raise SettingsError(f"{name}={shown} is not valid: {why}. {setting.metadata['doc']}") from error
 
 
-def _check(settings: Settings) -> None:
+def check(settings: Settings) -> None:
+    """Raises SettingsError: two values contradict each other, or the key would let anybody in."""
     if settings.api_key == DEFAULT_API_KEY and not is_loopback(settings.host):
         raise SettingsError(
             f"API_KEY is not set, and HOST={settings.host} is reachable from outside: "

@@ -80,7 +80,7 @@ class LlamaCpp:
 
     def command(self, config: Mapping[str, Any], launch: Launch) -> Command:
         """See `Backend.command`. The keys travel in LLAMA_API_KEY."""
-        executable = self._find_executable()
+        executable = self.find_executable()
         model, folder = _find_model(config, launch.model_folder)
         argv = [str(executable), "--host", config["host"], "--port", str(launch.port)]
         argv += ["--model", str(_existing(model, "model")), "--alias", config["alias"]]
@@ -132,7 +132,8 @@ class LlamaCpp:
     def explain_failure(self, lines: Sequence[str], exit_code: int | None) -> str | None:
         return explain(lines, exit_code)
 
-    def _find_executable(self) -> Path:
+    def find_executable(self) -> Path:
+        """Raises CannotStart: there is none."""
         if self._executable:
             path = Path(self._executable)
             if not (path.is_file() and os.access(path, os.X_OK)):

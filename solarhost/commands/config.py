@@ -1,0 +1,69 @@
+"""`solar-host config`: the settings of the agent that would be started in this folder."""
+
+from collections.abc import Sequence
+from dataclasses import fields
+from difflib import get_close_matches
+from pathlib import Path
+
+import click
+from dotenv import dotenv_values
+
+from solarhost.commands.failures import BadInput
+from solarhost.commands.output import print_fields, print_json
+from solarhost.control.address import control_address
+from solarhost.errors import SettingsError
+from solarhost.settings import Settings, load
+
+ENV_FILE = Path(".env")
+
+
+@click.group(name="config")
+def config() -> None:
+    """The settings of the agent."""
+
+
+@config.command()
+@click.option("--json", "as_json", is_flag=True, help="Print JSON for programs.")
+def check(as_json: bool) -> None:
+    """Check the settings in the environment and in .env without starting anything.
+
+    Shows those that differ from their defaults; secrets show as "set".
+    """
+    try:
+        settings = load(ENV_FILE)
+        control_address(settings.solar_control_url)
+    except SettingsError as error:
+        raise BadInput(str(error)) from error
+    strange = misspelt(ENV_FILE)
+    if as_json:
+        print_json({"valid": True, "settings": shown(settings), "warnings": strange})
+        return
+    for sentence in strange:
+        click.echo(f"Warning: {sentence}", err=True)
+    defaults = shown(Settings())
+    print_fields((name, value) for name, value in shown(settings).items() if value != defaults[name])
+    click.echo("The settings are valid.")
+
+
+def shown(settings: Settings) -> dict[str, object]:
+    """By variable, without secrets."""
+    values: dict[str, object] = {}
+    for setting in fields(Settings):
+        value = getattr(settings, setting.name)
+        if setting.metadata["secret"]:
+            value = "set" if value and value != setting.default else "not set"
+        values[setting.name.upper()] = str(value) if isinstance(value, Path) else value
+    return values
+
+
+def misspelt(env_file: Path) -> Sequence[str]:
+    """Variables of `env_file` that are almost a setting."""
+    known = [setting.name.upper() for setting in fields(Settings)]
+    if not env_file.is_file():
+        return []
+    near = {
+        name: get_close_matches(name, known, n=1, cutoff=0.8)
+        for name in dotenv_values(env_file)
+        if name not in known
+    }
+    return [f"{name} is not a setting; did you mean {close[0]}?" for name, close in near.items() if close]

@@ -1,0 +1,99 @@
+"""The body of a new instance, from a file and from flags with the config's own names."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import IO, Any
+
+import yaml
+from marshmallow import fields
+
+from solarhost.backends.huggingface_config import (
+    CausalConfig,
+    ClassificationConfig,
+    EmbeddingConfig,
+    VisionConfig,
+)
+from solarhost.backends.llamacpp_config import LlamaCppConfig
+from solarhost.commands.failures import BadInput
+
+CONFIG_FLAGS = {"ignore_unknown_options": True, "allow_interspersed_args": True}
+BESIDE_CONFIG = ("priority", "managed_by", "intent_id", "gpu_ids", "vram_gb")
+
+
+def request_body(source: IO[str] | None, flags: Sequence[str]) -> dict[str, Any]:
+    """The body of `POST /instances`. Raises BadInput."""
+    body = read_document(source) if source is not None else {}
+    config = body.pop("config", None)
+    if config is None:  # a file may be the config itself
+        config = {key: value for key, value in body.items() if key not in BESIDE_CONFIG}
+        body = {key: value for key, value in body.items() if key in BESIDE_CONFIG}
+    if not isinstance(config, dict):
+        raise BadInput("config is not an object")
+    for name, values in _grouped(flags).items():
+        (body if name in BESIDE_CONFIG else config)[name] = _value(name, values)
+    if not config:
+        raise BadInput("nothing says what to create", "give -f FILE, or flags such as --alias and --model")
+    return {**body, "config": config}
+
+
+def read_document(source: IO[str]) -> dict[str, Any]:
+    """One object from a JSON or YAML file (JSON is YAML). Raises BadInput."""
+    try:
+        document = yaml.safe_load(source)
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise BadInput(f"{source.name} is neither JSON nor YAML: {' '.join(str(error).split())}") from error
+    if not isinstance(document, dict):
+        raise BadInput(f"{source.name} does not hold an object")
+    return document
+
+
+def _grouped(flags: Sequence[str]) -> dict[str, list[str]]:
+    """`--ctx-size 4096 --special` as `{"ctx_size": ["4096"], "special": ["true"]}`."""
+    grouped: dict[str, list[str]] = {}
+    for name, value in _pairs(flags):
+        grouped.setdefault(name, []).append(value)
+    return grouped
+
+
+def _pairs(flags: Sequence[str]) -> Iterator[tuple[str, str]]:
+    rest = list(flags)
+    while rest:
+        flag = rest.pop(0)
+        name, equals, value = flag.removeprefix("--").partition("=")
+        if not flag.startswith("--") or not name:
+            raise BadInput(f"{flag!r} is neither a flag nor the value of one", "write --FIELD VALUE")
+        if not equals:
+            value = rest.pop(0) if rest and not rest[0].startswith("--") else "true"
+        yield name.replace("-", "_"), value
+
+
+def _value(name: str, texts: Sequence[str]) -> object:
+    """Text stays text where the config wants it (`--alias 7`); everything else is read as YAML."""
+    field = FIELDS.get(name)
+    if isinstance(field, fields.List) or name == "gpu_ids":
+        items: list[object] = []
+        for text in texts:
+            value = _parsed(text)
+            items += value if isinstance(value, list) else [_item(name, text)]
+        return items
+    if len(texts) > 1:
+        raise BadInput(f"--{name.replace('_', '-')} is given {len(texts)} times, but it is not a list")
+    return texts[0] if isinstance(field, fields.String) else _parsed(texts[0])
+
+
+def _item(name: str, text: str) -> object:
+    return _parsed(text) if name == "gpu_ids" else text
+
+
+def _parsed(text: str) -> object:
+    try:
+        return yaml.safe_load(text)
+    except yaml.YAMLError:
+        return text
+
+
+# What this version knows of; a field of a newer agent is read as YAML.
+FIELDS: Mapping[str, Any] = {
+    name: field
+    for schema in (LlamaCppConfig, CausalConfig, ClassificationConfig, EmbeddingConfig, VisionConfig)
+    for name, field in schema().fields.items()
+}

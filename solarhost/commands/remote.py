@@ -1,0 +1,184 @@
+"""The agent that a command talks to: where it is, with which key, and what its answers mean."""
+
+import functools
+from collections.abc import Callable, Mapping
+from typing import Any, Self
+from urllib.parse import quote, urlsplit
+
+import click
+import requests
+
+from solarhost.commands.failures import BadInput, CommandFailed, NoSuchThing, NotAuthorised, Unreachable
+from solarhost.errors import SettingsError
+from solarhost.net import is_loopback
+from solarhost.settings import Settings, load
+
+CONNECT_S = 5.0
+ANSWER_S = 30.0
+ANY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}  # noqa: S104 - looked up, not listened on
+
+
+class Remote:
+    """One agent. Every call raises a `CommandFailed` that says what went wrong. Safe from any thread."""
+
+    def __init__(self, url: str, key: str):
+        parts = urlsplit(url if "://" in url else f"http://{url}")
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise BadInput(f"{url!r} is not an address of an agent", "write it as http://HOST:PORT")
+        self.url = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path.rstrip('/')}"
+        self.key = key
+        self._use_proxies = not is_loopback(parts.hostname)
+
+    @classmethod
+    def find(cls, url: str | None, key: str | None) -> Self:
+        """What is not given comes from the settings of the agent that is started in this folder."""
+        if url is None or key is None:
+            try:
+                settings = load()
+            except SettingsError as error:
+                raise BadInput(str(error), "set it right, or give --url and --key") from error
+            url, key = url or local_url(settings), key or settings.api_key
+        if not key.isascii() or not key.isprintable():
+            raise BadInput(
+                "the key holds characters that no header can carry", "check SOLAR_HOST_KEY or --key"
+            )
+        return cls(url, key)
+
+    @property
+    def stream_url(self) -> str:
+        """The same address for WebSockets."""
+        return "ws" + self.url.removeprefix("http")
+
+    def get(self, path: str, query: Mapping[str, Any] | None = None) -> Any:
+        return self.call("GET", path, query=query)
+
+    def call(
+        self,
+        method: str,
+        path: str,
+        body: object = None,
+        *,
+        query: Mapping[str, Any] | None = None,
+        answer_s: float | None = ANSWER_S,
+    ) -> Any:
+        """The parsed body of a good answer. `answer_s` is None for what takes as long as it takes."""
+        try:
+            with requests.Session() as session:
+                session.trust_env = self._use_proxies
+                answer = session.request(
+                    method,
+                    self.url + path,
+                    json=body,
+                    params=query,
+                    headers={"X-API-Key": self.key},
+                    timeout=(CONNECT_S, answer_s),
+                    allow_redirects=False,  # the key is for this address alone
+                )
+        except requests.RequestException as error:
+            raise self.unreachable(error) from error
+        return self._meaning(answer)
+
+    def unreachable(self, error: Exception) -> Unreachable:
+        return Unreachable(
+            f"no agent answers at {self.url}: {_cause(error)}",
+            "start it with `solar-host`, or name another with --url or SOLAR_HOST_URL; "
+            "`solar-host doctor` looks closer",
+        )
+
+    def refused(self) -> NotAuthorised:
+        return NotAuthorised(
+            f"the agent at {self.url} does not accept this key",
+            "give the agent's API_KEY as SOLAR_HOST_KEY, as --key, or in the .env of this folder",
+        )
+
+    def _meaning(self, answer: requests.Response) -> Any:
+        try:
+            body = answer.json()
+        except ValueError as error:
+            raise Unreachable(
+                f"what answers at {self.url} is no Solar Host (HTTP {answer.status_code}, no JSON)",
+                "check --url, SOLAR_HOST_URL, HOST and PORT",
+            ) from error
+        if answer.ok and answer.status_code < 300:
+            return body
+        raise self._failure(answer.status_code, body if isinstance(body, dict) else {})
+
+    def _failure(self, status: int, body: Mapping[str, Any]) -> CommandFailed:
+        sentence = _sentence(body) or f"the agent answered HTTP {status}"
+        if status == requests.codes.unauthorized and "source_uri" not in body:
+            return self.refused()
+        if status == requests.codes.unauthorized:
+            return CommandFailed(
+                sentence, "set HF_TOKEN or HARBOR_USERNAME and HARBOR_PASSWORD for the agent"
+            )
+        if status == requests.codes.not_found:
+            return NoSuchThing(sentence)
+        details = [f"{field}: {text}" for field, texts in _errors(body) for text in texts]
+        tail = body.get("log_tail")
+        if isinstance(tail, list) and tail:
+            details += ["the end of its log:", *(str(line) for line in tail)]
+        return CommandFailed(sentence, _hint(status, body), tuple(details) if len(details) > 1 else ())
+
+
+def local_url(settings: Settings) -> str:
+    """The address under which an agent with these settings is reached from this machine."""
+    host = ANY_ADDRESS.get(settings.host, settings.host)
+    return f"http://{f'[{host}]' if ':' in host else host}:{settings.port}"
+
+
+def path(*pieces: object) -> str:
+    """A path of the API; no piece can leave its place in it."""
+    return "".join(f"/{quote(str(piece), safe='')}" for piece in pieces)
+
+
+def remote_command(function: Callable[..., None]) -> Callable[..., None]:
+    """Gives a command `--url`, `--key` and `--json`; it gets `remote` and `as_json`."""
+
+    @click.option("--url", envvar="SOLAR_HOST_URL", help="Address of the agent; else from the settings.")
+    @click.option("--key", envvar="SOLAR_HOST_KEY", help="Its API key; else API_KEY of the settings.")
+    @click.option("--json", "as_json", is_flag=True, help="Print JSON for programs.")
+    @functools.wraps(function)
+    def command(*, url: str | None, key: str | None, **arguments: Any) -> None:
+        function(remote=Remote.find(url or None, key or None), **arguments)
+
+    return command
+
+
+def _sentence(body: Mapping[str, Any]) -> str:
+    """A `detail` is a sentence, or an object with the values measured."""
+    detail = body.get("detail")
+    if isinstance(detail, Mapping):
+        values = ", ".join(
+            f"{name} {value}" for name, value in detail.items() if name not in ("error", "detail")
+        )
+        text = str(detail.get("detail") or detail.get("error", "")).replace("_", " ")
+        return f"{text} ({values})" if values else text
+    return str(detail or "")
+
+
+def _errors(body: Mapping[str, Any]) -> list[tuple[str, list[str]]]:
+    errors = body.get("errors")
+    return list(errors.items()) if isinstance(errors, Mapping) else []
+
+
+def _hint(status: int, body: Mapping[str, Any]) -> str:
+    if "instance_id" in body and "log_tail" in body:
+        return f"`solar-host instances logs {body['instance_id']}` shows all that it printed"
+    match status:
+        case requests.codes.service_unavailable:
+            return "`solar-host doctor` finds what is missing"
+        case requests.codes.insufficient_storage:
+            return "free some disk: `solar-host models ls`, then `solar-host models rm NAME`"
+        case requests.codes.internal_server_error:
+            return "the agent's own log says more"
+    return ""
+
+
+def _cause(error: BaseException) -> str:
+    """The innermost reason, in the words of the system."""
+    if isinstance(error, requests.Timeout):
+        return "no answer in time"
+    cause = error
+    while (deeper := cause.__cause__ or cause.__context__) is not None:
+        cause = deeper
+    return getattr(cause, "strerror", None) or str(cause) or type(cause).__name__
