@@ -91,6 +91,7 @@ class DockerEngine:
         """It is there, and does not answer."""
         assert self._process is not None
         self._process.send_signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, self._process.pid, os.WSTOPPED)  # all its threads
 
     def thaw(self) -> None:
         assert self._process is not None

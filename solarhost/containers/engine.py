@@ -1,5 +1,6 @@
 """The Docker engine, in our words: typed values in, typed values and errors out."""
 
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -19,6 +20,7 @@ from solarhost.containers.longcall import LongCall
 from solarhost.containers.output import Output
 
 PING_S = 3
+REMOVAL_S = 10.0
 ANSWER_S = 60  # for the answer to a short call
 # Beyond what a container can print: a limit of the engine's own would lose lines while the agent is away.
 LOG_LIMIT = "1000g"
@@ -187,14 +189,16 @@ class Engine:
 
     def remove(self, container_id: str) -> None:
         """Remove a container and its anonymous volumes, killing it first if it runs. Fine if it is gone."""
+        doing = f"remove container {container_id[:12]}"
         try:
-            with self._errors(f"remove container {container_id[:12]}"):
+            with self._errors(doing):
                 self._connected().remove_container(container_id, v=True, force=True)
         except ContainerGone:
             return
         except EngineRefused as refusal:
-            if "is already in progress" not in refusal.why:  # the engine still does what was asked before
+            if "is already in progress" not in refusal.why:
                 raise
+            self._await_removal(container_id, doing)
 
     def wait(self, container_id: str) -> LongCall:
         """A call whose body ends when the container does."""
@@ -221,6 +225,17 @@ class Engine:
             f"read the output of container {container_id[:12]}",
         )
         return Output(call, stored=True)
+
+    def _await_removal(self, container_id: str, doing: str) -> None:
+        """Somebody else removes it: see that it goes."""
+        deadline = time.monotonic() + REMOVAL_S
+        while time.monotonic() < deadline:
+            try:
+                self.inspect(container_id)
+            except ContainerGone:
+                return
+            time.sleep(0.05)
+        raise EngineRefused(doing, f"it is being removed for {REMOVAL_S:g} s already")
 
     def _answered(self, method: str, path: str, doing: str) -> LongCall:
         call = self._call(method, path, doing)

@@ -68,7 +68,10 @@ class Preparation:
                 return self._engine.create(spec)
             except NameTaken:  # job a-b's step c and job a's step b-c, or a container that is not ours
                 return self._engine.create(replace(spec, name=f"{spec.name}-{job.uid[:8]}"))
-        except (EngineRefused, StoreError) as error:
+        except EngineRefused as refusal:
+            self._engine.ping()  # one that is about to go refuses too, and then this raises EngineAway
+            raise StepFailed(str(refusal)) from refusal
+        except StoreError as error:
             raise StepFailed(str(error)) from error
 
     def _check_gpu_runtime(self) -> None:

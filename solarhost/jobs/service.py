@@ -57,9 +57,7 @@ class JobService:
         gpu_count: Callable[[], int | None],
     ):
         self._settings = settings
-        self._publish = publish
         self._problems = problems
-        self._host_id = host_id
         self._gpu_count = gpu_count
         self._engine = Engine(settings.docker_host)
         self._workspaces = Workspaces(
@@ -123,7 +121,8 @@ class JobService:
             loop.stop()
         for run in runs:
             run.interrupts.detach()
-        for thread in [*join_by(self._loops, deadline), *self._threads.join_by(deadline)]:
+        loops = [loop for loop in self._loops if loop.ident is not None]  # none if `start` was not reached
+        for thread in [*join_by(loops, deadline), *self._threads.join_by(deadline)]:
             logger.warning("thread %s outlived the end of the jobs", thread.name)
 
     def submit(self, definition: JobDefinition) -> Job:

@@ -146,6 +146,7 @@ class StepRun:
         try:
             self._engine.start(container_id)
         except EngineRefused as refusal:
+            self._engine.ping()  # one that is about to go refuses too, and then this raises EngineAway
             raise StepFailed(str(refusal)) from refusal
         return self._engine.inspect(container_id)
 

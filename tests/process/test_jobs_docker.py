@@ -34,7 +34,8 @@ def test_a_step_whose_container_docker_took_along_fails_and_says_so(make_jobs, p
     jobs = make_jobs(plain_engine)
     ends_badly = "trap 'exit 3' TERM; echo up; sleep 600 & wait"
     jobs.service.submit(definition("taken", shell("one", ends_badly), step("two", "true")))
-    wait_until(lambda: jobs.heard.entries("taken"), 30, "the step to run")
+    # Docker has told that it runs: one that crashes before that may lose track of what it started.
+    wait_until(lambda: jobs.heard.entries("taken") and jobs.service.view("taken").pids, 30, "the step to run")
     end(plain_engine)
     plain_engine.start()
     job = jobs.ended("taken")
