@@ -25,7 +25,7 @@ class LanguageModel:
         self.context = context
         self.device: torch.device = model.device
         arguments = inspect.signature(model.forward).parameters
-        # transformers renamed it in 5.20; models that bring their own code still use the old name.
+        # Newer transformers call it `cache`; models that bring their own code keep the older name.
         self._cache_argument = "cache" if "cache" in arguments else "past_key_values"
         self._last_only = {"logits_to_keep": 1} if "logits_to_keep" in arguments else {}
         self.can_share = _can_share(model)
