@@ -251,11 +251,14 @@ def read(env_file: Path = Path(".env")) -> Settings:
     """As `load`, but values that contradict each other are let through.
 
     Raises:
-        SettingsError: a value can't be read.
+        SettingsError: a value, or the file, can't be read.
     """
     env = Env(eager=True)
-    if env_file.is_file():
-        env.read_env(str(env_file), recurse=False)
+    try:
+        if env_file.is_file():
+            env.read_env(str(env_file), recurse=False)
+    except (OSError, UnicodeDecodeError) as error:
+        raise SettingsError(f"{env_file} can't be read: {error}") from error
     values = {}
     for setting in fields(Settings):
         values[setting.name] = _read(env, setting)

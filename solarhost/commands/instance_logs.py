@@ -1,12 +1,11 @@
 """Log lines of one instance: read at once, or followed for as long as one likes."""
 
 import json
-import re
 import sys
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from typing import Any
 from urllib.parse import urlencode
 
@@ -14,6 +13,7 @@ import click
 import websocket
 
 from solarhost.commands.failures import NoSuchThing
+from solarhost.commands.moments import Since
 from solarhost.commands.names import find_instance
 from solarhost.commands.output import plain, print_json_line
 from solarhost.commands.remote import CONNECT_S, Remote, path
@@ -21,26 +21,6 @@ from solarhost.commands.remote import CONNECT_S, Remote, path
 SILENCE_S = 60.0  # the agent pings more often than that
 RECONNECT_S = (1.0, 10.0)  # the first pause, and the longest
 GONE = 1000  # close code: there is nothing more to come
-UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
-
-Since = int | datetime | None
-
-
-class Moment(click.ParamType[Since]):
-    """The number of a line, a span before now, or an ISO 8601 time."""
-
-    name = "SEQ|SPAN|TIME"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Since:
-        if re.fullmatch(r"\d{1,18}", value):
-            return int(value)
-        if match := re.fullmatch(r"(\d{1,6})([smhd])", value):
-            return datetime.now(UTC) - timedelta(seconds=int(match[1]) * UNITS[match[2]])
-        try:
-            moment = datetime.fromisoformat(value)
-        except ValueError:
-            self.fail(f"{value!r} is neither a number, nor a span such as 10m, nor a time", param, ctx)
-        return moment.astimezone(UTC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +49,7 @@ class Lines:
             sys.stdout.flush()
 
 
-def read(remote: Remote, name: str, since: Since, tail: int | None) -> Lines:
+def read(remote: Remote, name: str, since: Since | None, tail: int | None) -> Lines:
     """What there is now, also of an instance that was removed, by its whole id."""
     try:
         instance_id = find_instance(remote, name)["id"]
@@ -84,7 +64,7 @@ def read(remote: Remote, name: str, since: Since, tail: int | None) -> Lines:
     return Lines(iter(entries), _time(since))
 
 
-def follow(remote: Remote, name: str, since: Since, tail: int | None) -> Lines:
+def follow(remote: Remote, name: str, since: Since | None, tail: int | None) -> Lines:
     """Each line as it is printed, until the instance is removed; a lost connection is made again."""
     instance_id = find_instance(remote, name)["id"]
     return Lines(_followed(remote, instance_id, _query(since, tail)), _time(since))
@@ -136,10 +116,10 @@ def _stream(remote: Remote, instance_id: str, query: dict[str, int]) -> Iterator
         stream.close(timeout=1)
 
 
-def _query(since: Since, tail: int | None) -> dict[str, int]:
+def _query(since: Since | None, tail: int | None) -> dict[str, int]:
     query = {"since": since} if isinstance(since, int) else {}
     return query if tail is None else {**query, "tail": tail}
 
 
-def _time(since: Since) -> datetime | None:
+def _time(since: Since | None) -> datetime | None:
     return since if isinstance(since, datetime) else None

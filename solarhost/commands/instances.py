@@ -2,14 +2,16 @@
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import click
 from rich.live import Live
 
-from solarhost.commands.failures import CommandFailed
+from solarhost.commands.failures import CommandFailed, NoSuchThing
 from solarhost.commands.instance_config import CONFIG_FLAGS, request_body
-from solarhost.commands.instance_logs import Moment, follow, read
+from solarhost.commands.instance_logs import follow, read
+from solarhost.commands.moments import Moment, Since
 from solarhost.commands.names import find_instance
 from solarhost.commands.output import (
     age,
@@ -146,7 +148,13 @@ def rm(remote: Remote, as_json: bool, names: tuple[str, ...], force: bool) -> No
 @click.argument("name")
 @remote_command
 def logs(
-    remote: Remote, as_json: bool, name: str, follows: bool, since: Any, tail: int | None, timestamps: bool
+    remote: Remote,
+    as_json: bool,
+    name: str,
+    follows: bool,
+    since: Since | None,
+    tail: int | None,
+    timestamps: bool,
 ) -> None:
     """Print the log. With --json each line is an object of its own."""
     source = follow if follows else read
@@ -200,15 +208,13 @@ def _activity(remote: Remote) -> list[dict[str, Any]]:
     """All instances, those that run with their state and counters."""
     found = []
     for one in remote.get("/instances"):
-        running = one["status"] == "running"
-        found.append(
-            {
-                **{key: one[key] for key in ("id", "status", "port")},
-                "alias": one["config"]["alias"],
-                "state": remote.get(path("instances", one["id"], "state")) if running else None,
-                "usage": remote.get(path("instances", one["id"], "usage")) if running else None,
-            }
-        )
+        state = usage = None
+        if one["status"] == "running":
+            with suppress(NoSuchThing):  # it was removed a moment ago
+                state = remote.get(path("instances", one["id"], "state"))
+                usage = remote.get(path("instances", one["id"], "usage"))
+        basics = {key: one[key] for key in ("id", "status", "port")}
+        found.append({**basics, "alias": one["config"]["alias"], "state": state, "usage": usage})
     return found
 
 

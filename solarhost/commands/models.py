@@ -1,9 +1,8 @@
 """`solar-host models`: what is on disk, and pulls."""
 
-import time
 from collections.abc import Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
+from threading import Thread
 from typing import Any
 
 import click
@@ -63,13 +62,13 @@ def pull(
     body = _request(source, include, backend, ref)
     uri = body["source_uri"]
     running = _find_pull(remote, uri)
-    with ThreadPoolExecutor(1, "pull") as thread:
-        call = thread.submit(remote.call, "POST", "/models/pull", body, answer_s=None)
-        try:
-            _show_progress(remote, uri, call)
-        except KeyboardInterrupt:
-            _cancel(remote, uri, None if running is None else running["id"])
-            raise
+    call = PullCall(remote, body)
+    call.start()
+    try:
+        _show_progress(remote, uri, call)
+    except KeyboardInterrupt:
+        _cancel(remote, uri, None if running is None else running["id"])
+        raise
     answer = call.result()
     if as_json:
         print_json(answer)
@@ -93,6 +92,29 @@ def rm(remote: Remote, as_json: bool, name: str, include: tuple[str, ...]) -> No
         click.echo(f"{slug}: {len(answer['removed'])} files removed, {size(answer['freed_bytes'])} freed")
 
 
+class PullCall(Thread):
+    """Waits for the answer to a pull; a daemon, so that Ctrl-C need not wait for it, too."""
+
+    def __init__(self, remote: Remote, body: dict[str, Any]):
+        super().__init__(name="pull", daemon=True)
+        self._remote = remote
+        self._body = body
+        self._answer: dict[str, Any] = {}
+        self._failure: CommandFailed | None = None
+
+    def run(self) -> None:
+        try:
+            self._answer = self._remote.call("POST", "/models/pull", self._body, answer_s=None)
+        except CommandFailed as error:
+            self._failure = error
+
+    def result(self) -> dict[str, Any]:
+        """What the agent answered, once the thread has ended. Raises CommandFailed."""
+        if self._failure is not None:
+            raise self._failure
+        return self._answer
+
+
 def _request(source: str, include: tuple[str, ...], backend: str | None, ref: str | None) -> dict[str, Any]:
     common = {"file_filters": list(include) or None, "backend_type": backend}
     if source.startswith("repo://"):
@@ -112,7 +134,7 @@ def _request(source: str, include: tuple[str, ...], backend: str | None, ref: st
     }
 
 
-def _show_progress(remote: Remote, uri: str, call: Future[Any]) -> None:
+def _show_progress(remote: Remote, uri: str, call: PullCall) -> None:
     """A bar on stderr until the call is answered."""
     columns = (
         TextColumn("{task.description}"),
@@ -122,12 +144,10 @@ def _show_progress(remote: Remote, uri: str, call: Future[Any]) -> None:
     )
     with Progress(*columns, console=console(stderr=True), transient=True) as bar:
         task = bar.add_task("asking", total=None)
-        while not call.done():
+        while call.is_alive():
             with suppress(CommandFailed):  # the call itself tells what is wrong
                 _update(bar, task, _find_pull(remote, uri))
-            until = time.monotonic() + LOOK_S
-            while not call.done() and time.monotonic() < until:
-                time.sleep(0.05)
+            call.join(LOOK_S)
 
 
 def _update(bar: Progress, task: TaskID, running: Mapping[str, Any] | None) -> None:

@@ -32,11 +32,14 @@ def print_json_line(value: object) -> None:
 
 def plain(value: object) -> str:
     """Text in which control characters (but tabs) can be seen and do nothing."""
+    text = str(value)
+    if text.isprintable():
+        return text
     return "".join(
         letter
         if letter == "\t" or unicodedata.category(letter) not in ("Cc", "Cf", "Cs")
         else "\N{REPLACEMENT CHARACTER}"
-        for letter in str(value)
+        for letter in text
     )
 
 

@@ -19,7 +19,10 @@ ANY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}  # noqa: S1
 
 
 class Remote:
-    """One agent. Every call raises a `CommandFailed` that says what went wrong. Safe from any thread."""
+    """One agent. Every call raises a `CommandFailed` that says what went wrong. Safe from any thread.
+
+    Before the first call it asks who is there, so that the key is not given to anything else.
+    """
 
     def __init__(self, url: str, key: str):
         parts = urlsplit(url if "://" in url else f"http://{url}")
@@ -28,6 +31,7 @@ class Remote:
         self.url = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path.rstrip('/')}"
         self.key = key
         self._use_proxies = not is_loopback(parts.hostname)
+        self._is_known = False
 
     @classmethod
     def find(cls, url: str | None, key: str | None) -> Self:
@@ -62,21 +66,36 @@ class Remote:
         answer_s: float | None = ANSWER_S,
     ) -> Any:
         """The parsed body of a good answer. `answer_s` is None for what takes as long as it takes."""
+        self.greet()
+        headers = {"X-API-Key": self.key}
+        return self._meaning(self._send(method, path, answer_s, json=body, params=query, headers=headers))
+
+    def greet(self) -> None:
+        """Raises Unreachable: no agent is there."""
+        if self._is_known:
+            return
+        answer = self._send("GET", "/", ANSWER_S)
+        try:
+            about = answer.json()
+        except ValueError as error:
+            raise self._stranger(answer) from error
+        if not isinstance(about, dict) or about.get("service") != "solar-host":
+            raise self._stranger(answer)
+        self._is_known = True
+
+    def _send(self, method: str, path: str, answer_s: float | None, **options: Any) -> requests.Response:
         try:
             with requests.Session() as session:
                 session.trust_env = self._use_proxies
-                answer = session.request(
+                return session.request(
                     method,
                     self.url + path,
-                    json=body,
-                    params=query,
-                    headers={"X-API-Key": self.key},
                     timeout=(CONNECT_S, answer_s),
                     allow_redirects=False,  # the key is for this address alone
+                    **options,
                 )
         except requests.RequestException as error:
             raise self.unreachable(error) from error
-        return self._meaning(answer)
 
     def unreachable(self, error: Exception) -> Unreachable:
         return Unreachable(
@@ -95,13 +114,16 @@ class Remote:
         try:
             body = answer.json()
         except ValueError as error:
-            raise Unreachable(
-                f"what answers at {self.url} is no Solar Host (HTTP {answer.status_code}, no JSON)",
-                "check --url, SOLAR_HOST_URL, HOST and PORT",
-            ) from error
-        if answer.ok and answer.status_code < 300:
+            raise self._stranger(answer) from error
+        if answer.status_code < 300:
             return body
         raise self._failure(answer.status_code, body if isinstance(body, dict) else {})
+
+    def _stranger(self, answer: requests.Response) -> Unreachable:
+        return Unreachable(
+            f"what answers at {self.url} is no Solar Host (HTTP {answer.status_code})",
+            "check --url, SOLAR_HOST_URL, HOST and PORT",
+        )
 
     def _failure(self, status: int, body: Mapping[str, Any]) -> CommandFailed:
         sentence = _sentence(body) or f"the agent answered HTTP {status}"

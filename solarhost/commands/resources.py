@@ -1,29 +1,16 @@
 """`solar-host resources` and `solar-host reservations`."""
 
-import re
 from collections.abc import Mapping
 from typing import Any
 
 import click
 
+from solarhost.commands.moments import Span
 from solarhost.commands.names import find_id
 from solarhost.commands.output import print_json, print_table
 from solarhost.commands.remote import Remote, path, remote_command
 
-UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 BAR = 20
-
-
-class Span(click.ParamType[float]):
-    """Seconds, or a number with s, m, h or d."""
-
-    name = "SPAN"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        match = re.fullmatch(r"(\d{1,9}(?:\.\d+)?)([smhd]?)", value)
-        if match is None:
-            self.fail(f"{value!r} is not a span such as 90s, 30m, 2h or 1d", param, ctx)
-        return float(match[1]) * UNITS[match[2] or "s"]
 
 
 @click.command(name="resources")

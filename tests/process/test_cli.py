@@ -1,26 +1,30 @@
-"""The command line against a real agent over real HTTP, and `doctor` on machines broken on purpose."""
+"""The command line against a real agent over real HTTP, for people and for programs."""
 
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
+from threading import Thread
 
 import pytest
 from click.testing import CliRunner, Result
 
 from solarhost.cli import main
-from tests.agent import ROOT, Agent, wait_until
+from tests.agent import ROOT, Agent, free_port, wait_until
+from tests.jobs_fixtures import body, shell, waiting
+from tests.process.models_faults import Content, noise
+from tests.process.models_hub import Hub
 
 FAKE = ROOT / "tests" / "process" / "fake_llama.py"
 Cli = Callable[..., Result]
 
 
 @pytest.fixture(scope="module")
-def served(tmp_path_factory):
+def cli_agent(tmp_path_factory):
     """An agent whose instances are the scripted server."""
     folder = tmp_path_factory.mktemp("cli")
     agent = Agent(folder, {"LLAMA_SERVER_PATH": str(FAKE), "MAX_RETRIES": "0"})
@@ -30,13 +34,13 @@ def served(tmp_path_factory):
 
 
 @pytest.fixture
-def cli(served: Agent) -> Cli:
-    def run(*arguments: str, code: int = 0, stdin: str | None = None, key: str = served.key) -> Result:
-        environment = {"SOLAR_HOST_URL": served.url, "SOLAR_HOST_KEY": key}
+def cli(cli_agent: Agent) -> Cli:
+    def run(*arguments: str, code: int = 0, stdin: str | None = None, key: str = cli_agent.key) -> Result:
+        environment = {"SOLAR_HOST_URL": cli_agent.url, "SOLAR_HOST_KEY": key}
         result = CliRunner().invoke(main, arguments, input=stdin, env=environment, prog_name="solar-host")
         assert result.exit_code == code, result.output
-        assert "Traceback" not in result.output
-        assert served.key not in result.output
+        assert "Traceback" not in result.stderr
+        assert cli_agent.key not in result.output
         return result
 
     return run
@@ -126,9 +130,83 @@ def test_a_refused_pull_says_why(cli):
 
 def test_a_wrong_key_and_something_that_is_no_agent(cli):
     assert "does not accept this key" in cli("instances", "ls", code=4, key="wrong").stderr
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port = listener.getsockname()[1]
-    assert "no agent answers" in cli("instances", "ls", "--url", f"http://127.0.0.1:{port}", code=5).stderr
+    address = f"http://127.0.0.1:{free_port()}"
+    assert "no agent answers" in cli("instances", "ls", "--url", address, code=5).stderr
+
+
+@pytest.mark.parametrize("body", [b"<html>", b"[]", b'{"service": "another"}'])
+def test_a_stranger_never_sees_the_key(cli, body):
+    seen: list[str | None] = []
+
+    class Stranger(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            seen.append(self.headers.get("X-API-Key"))
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with HTTPServer(("127.0.0.1", 0), Stranger) as server:
+        Thread(target=server.handle_request, daemon=True).start()
+        refused = cli("resources", "--url", f"http://127.0.0.1:{server.server_port}", code=5)
+    assert "is no Solar Host" in refused.stderr
+    assert seen == [None]
+
+
+def test_a_reader_that_has_enough_ends_it_quietly(cli, cli_agent, weights):
+    cli("instances", "create", "--alias", "long", "--model", weights, "--extra-args=--lines=20000")
+    cli("instances", "start", "long")
+    writing = _spawn(cli_agent, "instances", "logs", "-f", "long", stdout=subprocess.PIPE)
+    assert writing.stdout is not None
+    writing.stdout.readline()
+    writing.stdout.close()
+    assert writing.wait(30) == 1
+    cli("instances", "rm", "-f", "long")
+
+
+def test_a_pull_from_the_hub(make_agent, tmp_path):
+    hub = Hub()
+    try:
+        hub.add("org/model", model__gguf=noise(300_000), notes__txt=Content(b"x"))
+        agent = make_agent(HF_ENDPOINT=hub.url, MIN_FREE_DISK_GB="0")
+        agent.start()
+        with _spawn(
+            agent, "models", "pull", "org/model", "--include", "*.gguf", stdout=subprocess.PIPE
+        ) as pull:
+            output = pull.communicate(timeout=60)[0].decode()
+        assert pull.returncode == 0, output
+        assert output.strip().endswith("models/hf--org--model")
+        environment = {"SOLAR_HOST_URL": agent.url, "SOLAR_HOST_KEY": agent.key}
+        listed = CliRunner().invoke(main, ["models", "ls"], env=environment)
+        assert "huggingface://org/model" in listed.stdout
+        removed = CliRunner().invoke(main, ["models", "rm", "huggingface://org/model"], env=environment)
+        assert "1 files removed" in removed.stdout
+    finally:
+        hub.end()
+
+
+def test_a_job_from_its_submission_to_its_end(make_agent, docker_engine, tmp_path):
+    agent = make_agent(DOCKER_HOST=docker_engine.address, MIN_FREE_DISK_GB="0")
+    agent.start()
+
+    def cli(*arguments: str, code: int = 0, stdin: str | None = None) -> Result:
+        environment = {"SOLAR_HOST_URL": agent.url, "SOLAR_HOST_KEY": agent.key}
+        result = CliRunner().invoke(main, ["jobs", *arguments], input=stdin, env=environment)
+        assert result.exit_code == code, result.output
+        return result
+
+    sent = json.dumps(body("cli-1", shell("one", "echo first; sleep 1; echo last"), shell("two", "exit 4")))
+    assert cli("submit", "-f", "-", stdin=sent).stdout.strip() == "cli-1"
+    followed = cli("logs", "-f", "cli-1", code=1)
+    assert followed.stdout.splitlines() == ["one | first", "one | last"]
+    assert followed.stderr.startswith("failed")
+    assert "failed" in cli("ls").stdout
+    assert "two" in cli("show", "cli").stdout
+    cli("cancel", "cli-1", code=1)  # it has ended
+    cli("submit", "-f", "-", stdin=json.dumps(body("cli-2", waiting("one"))))
+    assert "cancelled" in cli("cancel", "cli-2").stdout
 
 
 def test_a_followed_log_goes_on_after_a_restart_of_the_agent(make_agent, weights, tmp_path):
@@ -165,87 +243,3 @@ def _spawn(agent: Agent, *arguments: str, **options) -> subprocess.Popen:
     return subprocess.Popen(
         [sys.executable, "-m", "solarhost", *arguments], env=environment, stderr=subprocess.STDOUT, **options
     )
-
-
-def _alone(folder: Path, *arguments: str, **settings: str) -> subprocess.CompletedProcess[str]:
-    """A command in a folder of its own, where there is neither torch nor a Docker."""
-    (folder / "broken").mkdir(exist_ok=True)
-    (folder / "broken" / "torch.py").write_text("raise ImportError('libcuda is missing')")
-    environment = {
-        **os.environ,
-        "PYTHONPATH": f"{folder / 'broken'}:{ROOT}",
-        "DOCKER_HOST": f"unix://{folder}/docker.sock",
-        **settings,
-    }
-    return subprocess.run(
-        [sys.executable, "-m", "solarhost", *arguments],
-        cwd=folder,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=100,
-        check=False,
-    )
-
-
-def test_doctor_finds_what_is_broken(tmp_path, port):
-    (tmp_path / "models").write_text("a file in the place of the folder")
-    server = tmp_path / "llama-server"
-    server.write_text("#!/bin/sh\necho 'error while loading shared libraries: libggml.so'\nexit 127\n")
-    server.chmod(0o755)
-    with socket.create_server(("0.0.0.0", port)):
-        done = _alone(
-            tmp_path,
-            "doctor",
-            "--json",
-            HOST="0.0.0.0",
-            PORT=str(port),
-            LLAMA_SERVER_PATH=str(server),
-            MIN_FREE_DISK_GB="9999999",
-            SOLAR_CONTROL_URL=f"http://127.0.0.1:{port}",
-            HARBOR_URL="https://registry.test",
-        )
-    assert done.returncode == 1, done.stderr
-    found = {one["check"]: one for one in json.loads(done.stdout)}
-    assert "API_KEY is not set" in found["settings"]["text"]
-    assert "is taken" in found["port"]["text"]
-    assert "is not a folder" in found["folders"]["text"]
-    assert "shared libraries" in found["llama-server"]["text"]
-    assert "libcuda is missing" in found["torch"]["text"]
-    assert {name for name, one in found.items() if one["level"] == "red"} == {
-        "settings", "port", "folders", "llama-server", "control",
-    }  # fmt: skip
-    assert {name for name, one in found.items() if one["level"] == "yellow"} >= {
-        "disk",
-        "torch",
-        "docker",
-        "registry",
-    }
-    assert all(one["next_step"] for one in found.values() if one["level"] != "green")
-
-
-def test_doctor_is_content_with_a_running_agent(served, llama_server, tmp_path):
-    settings = {"API_KEY": served.key, "PORT": str(served.port), "LLAMA_SERVER_PATH": str(llama_server)}
-    done = _alone(tmp_path, "doctor", MIN_FREE_DISK_GB="0", **settings)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "✓ port: the agent" in done.stdout
-    assert "✓ llama-server: version" in done.stdout
-    assert served.key not in done.stdout
-    refused = _alone(
-        tmp_path, "doctor", **{**settings, "API_KEY": "another", "LLAMA_SERVER_PATH": "/nowhere"}
-    )
-    assert refused.returncode == 1
-    assert "refuses API_KEY" in refused.stdout
-    assert "is not an executable file" in refused.stdout
-
-
-def test_settings_are_checked_without_a_start(tmp_path):
-    (tmp_path / ".env").write_text("API_KEY=hidden-key\nMODEL_DIR=x\nMAX_JOBS=2\n")
-    good = _alone(tmp_path, "config", "check")
-    assert good.returncode == 0, good.stderr
-    assert "did you mean MODELS_DIR" in good.stderr
-    assert "hidden-key" not in good.stdout + good.stderr
-    assert "MAX_JOBS" in good.stdout
-    wrong = _alone(tmp_path, "config", "check", PORT="http")
-    assert wrong.returncode == 2
-    assert wrong.stderr.startswith("Error: PORT='http' is not valid")

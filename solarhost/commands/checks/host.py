@@ -138,6 +138,10 @@ def _writable(name: str, folder: Path) -> Finding | None:
 def _existing(folder: Path) -> Path:
     """Itself, or what is there of it already."""
     place = folder.absolute()
-    while not place.exists():
-        place = place.parent
-    return place
+    while True:
+        try:
+            place.stat()
+        except OSError:
+            place = place.parent
+        else:
+            return place

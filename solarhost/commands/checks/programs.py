@@ -66,7 +66,7 @@ def check_torch(_settings: Settings) -> list[Finding]:
 
 
 def _torch(ran: Ran) -> Finding:
-    torch = json.loads(ran.last_line)
+    torch = json.loads(next(line for line in ran.output.splitlines() if line.startswith('{"version"')))
     text = f"{torch['version']} on {torch['device']}"
     if torch["device"] == "cpu" and NvmlGpus().read().devices:
         build = f"it is built for CUDA {torch['built_for']}" if torch["built_for"] else "it is a CPU build"
@@ -78,14 +78,14 @@ def _torch(ran: Ran) -> Finding:
 def check_docker(settings: Settings) -> list[Finding]:
     """Jobs need the engine, permission to use it, and a GPU runtime where there are GPUs."""
     subject, address = "docker", settings.docker_host
-    if address.startswith("unix://") and not Path(address.removeprefix("unix://")).exists():
-        step = "only for jobs: install and start Docker, or set DOCKER_HOST"
-        return [yellow(subject, f"there is no socket {address}", step)]
     engine = Engine(address)
     try:
         engine.ping()
         runtimes = engine.runtimes()
     except EngineAway as error:
+        if "No such file" in error.why:
+            step = "only for jobs: install and start Docker, or set DOCKER_HOST"
+            return [yellow(subject, f"there is no socket {address}", step)]
         if "ermission" in error.why:
             step = "add this user to the group docker (`usermod -aG docker USER`) and log in anew"
             return [red(subject, f"this user may not use {address}", step)]
