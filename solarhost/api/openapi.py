@@ -1,16 +1,19 @@
 """The OpenAPI document and Swagger UI, both served from installed packages."""
 
+import mimetypes
 from pathlib import Path
 from typing import Any
 
-from flask import Flask, Response, redirect, send_from_directory
+from flask import Flask, Response, redirect
 from flask_smorest import Api
 from swagger_ui_bundle import swagger_ui_path
+from werkzeug.exceptions import NotFound
 
 from solarhost import __version__
 from solarhost.api.schemas import Invalid
 
 STATIC = "/docs/static/"
+ASSET_MAX_AGE_S = 3600
 
 
 class Documentation(Api):  # type: ignore[misc]
@@ -18,8 +21,16 @@ class Documentation(Api):  # type: ignore[misc]
 
     ERROR_SCHEMA = Invalid  # of every answer that no operation names, such as 401
 
+    _document: bytes | None = None
+
     def _register_error_handlers(self) -> None:
         pass
+
+    def _openapi_json(self) -> Response:
+        """The document, made once: routes don't change while the agent runs."""
+        if self._document is None:
+            self._document = super()._openapi_json().get_data()
+        return Response(self._document, mimetype="application/json")
 
 
 def register(app: Flask) -> Documentation:
@@ -37,9 +48,17 @@ def register(app: Flask) -> Documentation:
     api.spec.components.security_scheme("key", {"type": "apiKey", "in": "header", "name": "X-API-Key"})
     api.spec.options["security"] = [{"key": []}]
 
-    @app.get(STATIC + "<path:name>")
+    assets = {path.name: path for path in Path(swagger_ui_path).iterdir() if path.is_file()}
+
+    @app.get(STATIC + "<name>")
     def docs_static(name: str) -> Response:
-        return send_from_directory(Path(swagger_ui_path), name)
+        if name not in assets:
+            raise NotFound
+        kind = mimetypes.guess_type(name)[0]
+        # In one piece, so that a thousand small writes don't keep other requests waiting.
+        response = Response(assets[name].read_bytes(), mimetype=kind)
+        response.cache_control.max_age = ASSET_MAX_AGE_S
+        return response
 
     @app.get("/redoc")
     def redoc() -> Any:
