@@ -18,7 +18,7 @@ from solarhost.backends.base import HEALTH_PATH, Launch
 from solarhost.backends.llamacpp import LlamaCpp
 from tests.agent import Agent, free_port
 
-PAIRS = 5
+PAIRS = 3
 
 
 def main() -> None:
