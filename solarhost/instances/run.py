@@ -93,15 +93,15 @@ class Run:
         return session(self.process)
 
     def end(self, grace_s: float) -> list[int]:
-        """Terminate the whole group, kill it after `grace_s`; return the pids that live all the same."""
+        """Terminate the group, kill it and what left it after `grace_s`; return the pids that live on."""
         self._ending.set()
         deadline = time.monotonic() + grace_s
-        group = self.members()
-        if not self.exited:
+        if self.exited:
+            signal_all(self.session(), SIGTERM)
+        else:
             signal_group(self.process.pid, SIGTERM)
-        signal_all((pid for pid in group if pid != self.process.pid), SIGTERM)
         self._exited.wait(grace_s)
-        wait_all_gone(self.members(), deadline)
+        wait_all_gone(self.session(), deadline)
         return self._kill_rest(time.monotonic() + REAP_S)
 
     def _kill_rest(self, deadline: float) -> list[int]:
