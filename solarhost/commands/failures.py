@@ -4,6 +4,8 @@ from typing import IO, Any
 
 import click
 
+from solarhost.commands.output import plain
+
 FAILED = 1
 USAGE = 2  # click's own code for a wrong command line; wrong settings and input files are alike
 NOT_FOUND = 3
@@ -23,11 +25,11 @@ class CommandFailed(click.ClickException):
         self.details = details
 
     def show(self, file: IO[Any] | None = None) -> None:
-        click.echo(f"Error: {self.message}", file=file, err=True)
+        click.echo(f"Error: {plain(self.message)}", file=file, err=True)
         for line in self.details:
-            click.echo(f"  {line}", file=file, err=True)
+            click.echo(f"  {plain(line)}", file=file, err=True)
         if self.hint:
-            click.echo(f"Hint: {self.hint}", file=file, err=True)
+            click.echo(f"Hint: {plain(self.hint)}", file=file, err=True)
 
 
 class BadInput(CommandFailed):

@@ -1,5 +1,6 @@
 """The body of a new instance, from a file and from flags with the config's own names."""
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import IO, Any
 
@@ -32,7 +33,7 @@ def request_body(source: IO[str] | None, flags: Sequence[str]) -> dict[str, Any]
         (body if name in BESIDE_CONFIG else config)[name] = _value(name, values)
     if not config:
         raise BadInput("nothing says what to create", "give -f FILE, or flags such as --alias and --model")
-    return {**body, "config": config}
+    return _as_json({**body, "config": config})
 
 
 def read_document(source: IO[str]) -> dict[str, Any]:
@@ -43,6 +44,15 @@ def read_document(source: IO[str]) -> dict[str, Any]:
         raise BadInput(f"{source.name} is neither JSON nor YAML: {' '.join(str(error).split())}") from error
     if not isinstance(document, dict):
         raise BadInput(f"{source.name} does not hold an object")
+    return _as_json(document)
+
+
+def _as_json(document: dict[str, Any]) -> dict[str, Any]:
+    """YAML knows dates, sets and cycles, which no body can hold. Raises BadInput."""
+    try:
+        json.dumps(document, allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise BadInput(f"this can't be written as JSON: {error}", "put quotes around dates") from error
     return document
 
 
@@ -85,6 +95,11 @@ def _item(name: str, text: str) -> object:
 
 
 def _parsed(text: str) -> object:
+    """As JSON, since YAML takes 1e-5 for text; else as YAML."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        pass
     try:
         return yaml.safe_load(text)
     except yaml.YAMLError:

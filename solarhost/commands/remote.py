@@ -25,9 +25,12 @@ class Remote:
     """
 
     def __init__(self, url: str, key: str):
-        parts = urlsplit(url if "://" in url else f"http://{url}")
+        try:
+            parts = urlsplit(url if "://" in url else f"http://{url}")
+        except ValueError as error:
+            raise _bad_address(url) from error
         if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise BadInput(f"{url!r} is not an address of an agent", "write it as http://HOST:PORT")
+            raise _bad_address(url)
         self.url = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path.rstrip('/')}"
         self.key = key
         self._use_proxies = not is_loopback(parts.hostname)
@@ -146,6 +149,10 @@ def local_url(settings: Settings) -> str:
     """The address under which an agent with these settings is reached from this machine."""
     host = ANY_ADDRESS.get(settings.host, settings.host)
     return f"http://{f'[{host}]' if ':' in host else host}:{settings.port}"
+
+
+def _bad_address(url: str) -> BadInput:
+    return BadInput(f"{url!r} is not an address of an agent", "write it as http://HOST:PORT")
 
 
 def path(*pieces: object) -> str:

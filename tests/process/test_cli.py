@@ -88,7 +88,9 @@ def test_an_instance_from_a_file_changed_by_flags(cli, weights):
         "ctx_size"
         in cli("instances", "create", "--alias", "x", "--model", "y", "--ctx-size", "lots", code=1).stderr
     )
+    assert "quotes" in cli("instances", "create", "-f", "-", code=2, stdin="alias: 2020-01-01").stderr
     cli("instances", "create", code=2)
+    cli("instances", "ls", "--url", "http://[::", code=2)
     cli("instances", "rm", made["id"])
 
 

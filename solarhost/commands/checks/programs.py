@@ -7,7 +7,7 @@ from pathlib import Path
 
 from solarhost.backends.base import CannotStart
 from solarhost.backends.llamacpp import LlamaCpp
-from solarhost.commands.checks.finding import Finding, Ran, green, red, run, yellow
+from solarhost.commands.checks.finding import Finding, Level, Ran, green, red, run, yellow
 from solarhost.containers.engine import Engine
 from solarhost.containers.errors import EngineAway, EngineRefused
 from solarhost.resources.nvml import NvmlGpus
@@ -32,9 +32,9 @@ def check_llama_server(settings: Settings) -> list[Finding]:
         executable = LlamaCpp(settings.llama_server_path).find_executable()
         ran = run([str(executable), "--version"], VERSION_S)
     except CannotStart as error:
-        return [
-            red(subject, str(error).partition(": install")[0], "install llama.cpp, or set LLAMA_SERVER_PATH")
-        ]
+        level = Level.RED if settings.llama_server_path else Level.YELLOW
+        why, step = str(error).partition(": install")[0], "install llama.cpp, or set LLAMA_SERVER_PATH"
+        return [Finding(subject, level, why, step)]
     except OSError as error:
         step = "install a build of llama.cpp for this machine"
         return [red(subject, f"it can't be run: {error.strerror}", step)]
