@@ -22,13 +22,15 @@ def write_json(path: Path, data: object, mode: int = 0o600, *, durable: bool = T
     """Replace `path` by `data`, or leave it exactly as it was.
 
     The bytes go to a draft beside it, are forced to disk, and take the name last. Without `durable`
-    they are not forced to disk: that survives the end of this process, not a power cut.
+    they are neither forced to disk nor laid out for a reader: quick, and it survives the end of this
+    process, not a power cut.
 
     Raises:
         StoreError: the disk is full, the folder is gone or not writable, …
     """
     draft = path.with_name(f".{path.name}.draft")
-    body = json.dumps(data, indent=2, ensure_ascii=False).encode("utf-8", "surrogatepass")
+    text = json.dumps(data, indent=2 if durable else None, ensure_ascii=False)
+    body = text.encode("utf-8", "surrogatepass")
     try:
         descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, mode)
         with open(descriptor, "wb") as file:

@@ -18,9 +18,10 @@ VERSION = 1
 class InstanceStore:
     """Records by id. Safe from any thread.
 
-    Every write goes to `config.json` and soon after to a copy beside it, so that whatever happens to
-    the one that people edit, the instances that were acknowledged can still be read. Entries that
-    this version does not understand are kept and written back as they came.
+    What callers ask for goes to `config.json` and to a copy beside it, both forced to disk, so that
+    whatever happens to the one that people edit, the instances that were acknowledged can still be
+    read. What only reports a fact is written quickly, and forced to disk by the next `flush`. Entries
+    that this version does not understand are kept and written back as they came.
     """
 
     def __init__(self, path: Path, problems: Problems, check_config: Callable[[Any], Mapping[str, Any]]):
@@ -32,8 +33,7 @@ class InstanceStore:
         self._records: dict[str, Record] = {}
         self._foreign: list[Any] = []
         self._version = 0
-        self._behind = False  # memory is newer than the file
-        self._copy_behind = False  # the file is newer than its copy
+        self._behind = False  # memory is newer than what is safely on disk
 
     def load(self) -> None:
         """Read the file, or what can be saved of it. Called once, before any other use.
@@ -95,8 +95,7 @@ class InstanceStore:
             StoreError: the file could not be written.
         """
         with self._lock:
-            self._write(self._records | {record.id: record})
-            self._write_copy()
+            self._write_safely(self._records | {record.id: record})
 
     def remove(self, instance_id: str) -> None:
         """Forget a record, in the files first.
@@ -105,8 +104,7 @@ class InstanceStore:
             StoreError: the file could not be written.
         """
         with self._lock:
-            self._write({key: record for key, record in self._records.items() if key != instance_id})
-            self._write_copy()
+            self._write_safely({key: record for key, record in self._records.items() if key != instance_id})
 
     def note(self, record: Record) -> None:
         """Publish what the operating system says is so, even when it can't be written down now.
@@ -116,38 +114,36 @@ class InstanceStore:
         with self._lock:
             records = self._records | {record.id: record}
             try:
-                self._write(records)
+                write_json(self._path, self._data(records), durable=False)
             except StoreError as error:
                 self._problems.report("config-file-write", f"{error}; states in it may be out of date")
-                self._records, self._behind = records, True
-                self._version += 1
+            self._records, self._behind = records, True
+            self._version += 1
 
     def flush(self) -> None:
-        """Write what is behind; called by a loop and at the end.
+        """Make safe what is not yet; called by a loop and at the end.
 
         Raises:
-            StoreError: `config.json` still can't be written.
+            StoreError: `config.json` can't be written.
         """
         with self._lock:
             if self._behind:
-                self._write(self._records)
-            if self._copy_behind:
-                self._write_copy()
+                self._write_safely(self._records)
 
-    def _write(self, records: dict[str, Record]) -> None:
+    def _write_safely(self, records: dict[str, Record]) -> None:
+        """Both files, forced to disk; the first one decides. The caller holds the lock."""
         write_json(self._path, self._data(records))
-        self._records, self._behind, self._copy_behind = records, False, True
-        self._version += 1
+        if records is not self._records:
+            self._records = records
+            self._version += 1
         self._problems.clear("config-file-write")
-
-    def _write_copy(self) -> None:
-        """The file itself was written, so a failure here loses nothing yet."""
         try:
-            write_json(self._copy, self._data(self._records))
+            write_json(self._copy, self._data(records))
         except StoreError as error:
+            self._behind = True
             self._problems.report("config-file-copy", str(error))
         else:
-            self._copy_behind = False
+            self._behind = False
             self._problems.clear("config-file-copy")
 
     def _data(self, records: dict[str, Record]) -> dict[str, Any]:
