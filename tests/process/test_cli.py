@@ -174,6 +174,17 @@ def test_a_pull_from_the_hub(make_agent, tmp_path):
         hub.add("org/model", model__gguf=noise(300_000), notes__txt=Content(b"x"))
         agent = make_agent(HF_ENDPOINT=hub.url, MIN_FREE_DISK_GB="0")
         agent.start()
+        hub.fault("model.gguf", stall_at=1000)
+        given_up = _spawn(agent, "models", "pull", "org/model", stdout=subprocess.PIPE)
+        try:
+            wait_until(lambda: _phases(agent) == ["downloading"], 20, "the download")
+            given_up.send_signal(signal.SIGINT)
+            assert b"cancelled" in given_up.communicate(timeout=20)[0]
+        finally:
+            given_up.kill()
+            given_up.wait()
+        assert given_up.returncode == 130
+        assert agent.get("/models/pulls").json() == []
         with _spawn(
             agent, "models", "pull", "org/model", "--include", "*.gguf", stdout=subprocess.PIPE
         ) as pull:
@@ -233,6 +244,10 @@ def test_a_followed_log_goes_on_after_a_restart_of_the_agent(make_agent, weights
         following.kill()
         following.wait()
         agent.post(f"/instances/{instance_id}/stop")
+
+
+def _phases(agent: Agent) -> list[str]:
+    return [one["phase"] for one in agent.get("/models/pulls").json()]
 
 
 def _spawn(agent: Agent, *arguments: str, **options) -> subprocess.Popen:
