@@ -69,11 +69,17 @@ def test_killed_agents_leave_servers_that_the_next_one_adopts(
         now = agent.wait_for_status(instance_id, "running")
         assert (now["pid"], now["reason"], now["run"]) == (before[instance_id], "adopted", 1)
         assert served_pid(now) == now["pid"]
-        entries = log_lines(agent, instance_id)
+        entries = wait_until(lambda i=instance_id: whole_log(agent, i), 20, "the log to be read to its end")
         numbers = [int(e["line"].split()[1]) for e in entries if e["line"].startswith("line ")]
         assert numbers == list(range(400)), "no line is missing, none is doubled"
         seqs = [entry["seq"] for entry in entries]
         assert seqs == list(range(seqs[0], seqs[0] + len(seqs)))
+
+
+def whole_log(agent: Agent, instance_id: str) -> list[dict[str, Any]] | None:
+    """Its lines, once the last one that it prints is there."""
+    entries = log_lines(agent, instance_id)
+    return entries if entries and entries[-1]["line"] == "fake server listening" else None
 
 
 def start_soon(agent: Agent, instance_id: str) -> int:

@@ -342,7 +342,12 @@ def test_keys_reach_the_child_by_environment_alone_and_never_leave_in_a_log(
     process = psutil.Process(running["pid"])
     assert set(process.environ()["LLAMA_API_KEY"].split(",")) == {"of-the-instance", fake_agent.key}
     assert fake_agent.key not in " ".join(process.cmdline())
-    lines = [entry["line"] for entry in fake_agent.get(f"/instances/{instance_id}/logs").json()]
+
+    def lines_with_key() -> list[str]:
+        lines = [entry["line"] for entry in fake_agent.get(f"/instances/{instance_id}/logs").json()]
+        return lines if any(line.startswith("key ") for line in lines) else []
+
+    lines = wait_until(lines_with_key, 10, "the line with the keys")
     assert any("***" in line for line in lines)
     assert not any(fake_agent.key in line for line in lines)
 
