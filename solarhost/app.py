@@ -4,7 +4,7 @@ from flask import Flask, Response, request
 from werkzeug.exceptions import UnsupportedMediaType
 
 from solarhost import streams
-from solarhost.api import auth, errors, instances, jobs, models, openapi, resources, system
+from solarhost.api import auth, errors, instances, jobs, models, openapi, page, resources, system
 from solarhost.api.ready import ReadyAnswers
 from solarhost.host import Host
 from solarhost.rest import InProcessRest
@@ -32,6 +32,7 @@ def create_app(host: Host) -> Flask:
         jobs.blueprint(host.jobs, host.places),
     ):
         api.register_blueprint(blueprint)
+    app.register_blueprint(page.blueprint())
     host.connect_rest(InProcessRest(app, host.settings.accepted_keys[0]))
     streams.register(app, host)
     ready = {"/instances": host.instances.listing, "/resources": host.resources.snapshot_bytes}

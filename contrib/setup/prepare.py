@@ -10,7 +10,7 @@ from contrib.setup.system import ensure_programs
 
 PROGRAMS = {
     "run": (),
-    "test": ("g++", "dockerd", "docker-registry", "busybox", "curl", "ip", "jq", "openssl"),
+    "test": ("g++", "dockerd", "docker-registry", "busybox", "chromium", "curl", "ip", "jq", "openssl"),
     "bench": ("docker-registry", "openssl", "wrk"),
 }
 

@@ -12,6 +12,7 @@ PACKAGES = {
     "dockerd": "docker.io",
     "docker-registry": "docker-registry",
     "busybox": "busybox-static",
+    "chromium": "chromium",
     "curl": "curl",
     "ip": "iproute2",
     "jq": "jq",

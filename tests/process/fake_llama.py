@@ -39,6 +39,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--lines", type=int, default=0, help="print so many numbered lines")
     parser.add_argument("--lines-a-second", type=float, default=0)
     parser.add_argument("--raw", help="print these bytes, written as a Python literal")
+    parser.add_argument("--chatter", type=float, help="once ready, print so many numbered lines a second")
     known, _ = parser.parse_known_args()
     return known
 
@@ -128,7 +129,21 @@ def main() -> None:
     if options.die_after is not None:
         threading.Timer(options.die_after, lambda: (say("last words"), os._exit(7))).start()
     say("fake server listening")
+    if options.chatter:
+        threading.Thread(target=chatter, args=(options.chatter,), daemon=True).start()
     server.serve_forever()
+
+
+def chatter(lines_a_second: float) -> None:
+    began = time.monotonic()
+    said = 0
+    while True:
+        due = int((time.monotonic() - began) * lines_a_second)
+        if due > said:
+            sys.stdout.write("".join(f"chatter {number}\n" for number in range(said, due)))
+            sys.stdout.flush()
+            said = due
+        time.sleep(0.02)
 
 
 def grow(seconds: float) -> None:
