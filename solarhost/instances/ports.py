@@ -1,7 +1,9 @@
 """Ports for instances."""
 
+import errno
 import socket
 from threading import Lock
+from typing import Any
 
 from solarhost.errors import SolarHostError
 
@@ -12,6 +14,13 @@ class PortTaken(SolarHostError):
     def __init__(self, host: str, port: int, why: str):
         super().__init__(f"port {port} on {host} is taken: {why}")
         self.port = port
+
+
+class NoSuchAddress(SolarHostError):
+    """No server can listen on this address, whatever the port."""
+
+    def __init__(self, host: str, why: str):
+        super().__init__(f"no server can listen on {host}: {why}; set host to an address of this machine")
 
 
 class Ports:
@@ -27,13 +36,15 @@ class Ports:
 
         Raises:
             PortTaken: the wanted one is held by another instance or program, or none is free.
+            NoSuchAddress: `host` is no address of this machine.
         """
+        where = _resolve(host)  # outside the lock: a name server may take its time
         with self._lock:
             if wanted is not None:
                 holder = self._held.get(wanted)
                 if holder not in (None, instance_id):
                     raise PortTaken(host, wanted, f"instance {holder} has it")
-                why = _why_not_bindable(host, wanted)
+                why = _why_not_bindable(where, wanted)
                 if why:
                     raise PortTaken(host, wanted, why)
                 port = wanted
@@ -41,7 +52,7 @@ class Ports:
                 free = (
                     port
                     for port in range(self._first, 65536)
-                    if port not in self._held and not _why_not_bindable(host, port)
+                    if port not in self._held and not _why_not_bindable(where, port)
                 )
                 port = next(free, 0)
                 if not port:
@@ -59,17 +70,39 @@ class Ports:
             self._held = {port: holder for port, holder in self._held.items() if holder != instance_id}
 
 
-def _why_not_bindable(host: str, port: int) -> str | None:
-    """Why a server could not listen there now, None if it could."""
+def _resolve(host: str) -> tuple[Any, ...]:
+    """The socket address of `host`, once.
+
+    Raises:
+        NoSuchAddress: the name or number means nothing here.
+    """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    with socket.socket(family, socket.SOCK_STREAM) as probe:
+    try:
+        return tuple(socket.getaddrinfo(host, 0, family, socket.SOCK_STREAM)[0][4])
+    except OSError as error:
+        raise NoSuchAddress(host, error.strerror or str(error)) from error
+    except UnicodeError as error:  # a label that no name can have
+        raise NoSuchAddress(host, str(error)) from error
+
+
+def _why_not_bindable(where: tuple[Any, ...], port: int) -> str | None:
+    """Why a server could not listen there now, None if it could.
+
+    Raises:
+        NoSuchAddress: nor could it on any other port.
+    """
+    host, _, *scope = where
+    with socket.socket(socket.AF_INET6 if scope else socket.AF_INET, socket.SOCK_STREAM) as probe:
         # As servers do: a port whose last connections are still winding down is free.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            probe.bind((host, port))
+            probe.bind((host, port, *scope))
             probe.listen(1)
         except OSError as error:
-            return error.strerror or str(error)
+            why = error.strerror or str(error)
+            if error.errno in (errno.EADDRINUSE, errno.EACCES):
+                return why
+            raise NoSuchAddress(host, why) from error
     return None
 
 

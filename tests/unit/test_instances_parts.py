@@ -13,7 +13,7 @@ import pytest
 
 from solarhost.instances import census
 from solarhost.instances.ending import Exit, explain
-from solarhost.instances.ports import Ports, PortTaken, base_url
+from solarhost.instances.ports import NoSuchAddress, Ports, PortTaken, base_url
 from solarhost.instances.process import (
     Mark,
     ProcessId,
@@ -63,6 +63,19 @@ def test_the_backend_knows_the_cause_better() -> None:
     assert explain(Exit(1, None), ["x"], "the file is not a GGUF", False).message == (
         "the file is not a GGUF (exited with code 1)"
     )
+
+
+@pytest.mark.parametrize("host", ["no-such-host.invalid", "192.0.2.1", "2001:db8::1", "a" * 70, "[::1]"])
+@pytest.mark.parametrize("wanted", [None, 4711])
+def test_an_address_that_is_not_here_fails_at_once(
+    monkeypatch: pytest.MonkeyPatch, host: str, wanted: int | None
+) -> None:
+    asked = []
+    ask = socket.getaddrinfo
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *args: asked.append(args) or ask(*args))
+    with pytest.raises(NoSuchAddress, match="no server can listen on"):
+        Ports(3500).take("a", host, wanted)
+    assert len(asked) == 1, "a name server is not asked again for each port"
 
 
 def test_ports_are_the_lowest_free_ones() -> None:
