@@ -162,6 +162,7 @@ class Keeper:
         return explain(end, lines, backend.explain_failure(lines, end.code), run.killed_for_memory())
 
     def last_lines(self) -> list[str]:
+        """What its latest child said last."""
         return self._around.logs.last_lines(self._life.id, LOG_TAIL_LINES)
 
     @property

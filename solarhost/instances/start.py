@@ -46,6 +46,7 @@ class Start:
         self.cancelled = Event()
         self.failure: StartFailed | None = None
         self.ready = False
+        self._had_child = False
         self._life = life
         self._backend = backend
         self._keeper = keeper
@@ -130,6 +131,7 @@ class Start:
 
     def _await(self, run: Run) -> Failure | None:
         """Wait until `run` is ready; None then."""
+        self._had_child = True
         settings = self._around.settings
         host = self._life.record.bind_host
         try:
@@ -174,7 +176,7 @@ class Start:
 
     def _fail(self, ending: Ending) -> None:
         """The start is over without a server; a stop that came in between decides the status."""
-        tail = self._keeper.last_lines()
+        tail = self._keeper.last_lines() if self._had_child else []
         with self._life.changed:
             record = self._life.record
             stopped = record.status is Status.STOPPING

@@ -46,6 +46,7 @@ class _Instance:
     channel: Channel
     ledger: Ledger
     tail: LogTail | None = None
+    run_seq: int = 0  # number of the first line of its latest run
 
 
 class LogBook:
@@ -113,6 +114,7 @@ class LogBook:
         gone = expendable(files, oldest=0.0, needed=self._needed({instance_id}))
         self._remove(gone)
         instance = self._instance(instance_id)
+        instance.run_seq = instance.channel.next_seq
         kept = {file.path.name for file in files if file not in gone}
         instance.ledger.begin(run, path.name, instance.channel.next_seq, kept)
         return path
@@ -190,7 +192,11 @@ class LogBook:
         return numbered if since is None else numbered[max(0, since + 1) :]
 
     def last_lines(self, instance_id: str, count: int) -> list[str]:
-        """The newest lines, in memory or on disk; an empty list when there are none to be had."""
+        """The newest lines of its latest run, in memory or on disk; none when there are none to be had."""
+        with self._lock:
+            instance = self._instances.get(instance_id)
+        if instance and (kept := instance.channel.read(instance.run_seq - 1, count)) is not None:
+            return [line.line for line in kept]
         try:
             return [line.line for line in self.read(instance_id, tail=count)]
         except (NotFound, StoreError):

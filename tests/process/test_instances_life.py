@@ -195,6 +195,25 @@ def test_a_failed_start_answers_with_code_and_log(fake_agent: Agent, make: Maker
     )
 
 
+def test_a_failed_start_is_not_explained_by_an_earlier_run(fake_agent: Agent, make: Maker) -> None:
+    running = make("--raw", "b'CUDA error: out of memory\\n'")
+    start(fake_agent, running)
+    fake_agent.post(f"/instances/{running}/stop")
+    config = fake_agent.instance(running)["config"]
+    fake_agent.request(
+        "PUT", f"/instances/{running}", json={"config": {**config, "extra_args": ["--exit", "3"]}}
+    )
+    answer = fake_agent.post(f"/instances/{running}/start").json()
+    assert "GPU" not in answer["detail"]
+    assert answer["log_tail"] == ["fake server starting", "it will not work"]
+    assert fake_agent.instance(running)["reason"] == "exited"
+
+    fake_agent.request(
+        "PUT", f"/instances/{running}", json={"config": {**config, "model": "/nowhere/x.gguf"}}
+    )
+    assert fake_agent.post(f"/instances/{running}/start").json()["log_tail"] == [], "nothing was run"
+
+
 def test_a_server_killed_while_starting_names_the_signal(fake_agent: Agent, make: Maker) -> None:
     instance_id = make("--kill-self")
     answer = fake_agent.post(f"/instances/{instance_id}/start").json()

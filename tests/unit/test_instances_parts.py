@@ -125,7 +125,9 @@ def test_a_child_is_found_by_its_mark_and_its_group(tmp_path: Path, mark: Mark) 
         child.wait()
     assert not process.alive()
     assert wait_gone(process, 5)
-    assert members(process, mark.host, "inst") == []
+    deadline = time.monotonic() + 10
+    while members(process, mark.host, "inst"):  # its child was signalled too, and may take longer to go
+        assert time.monotonic() < deadline
 
 
 def test_the_environment_of_a_process_is_read_variable_by_variable() -> None:

@@ -106,6 +106,16 @@ def test_numbers_go_on_across_runs_and_agents(agent):
     assert shown(second.book.read(ID)) == [(3, "d")]
 
 
+def test_the_last_lines_are_those_of_the_latest_run(agent):
+    world = agent()
+    world.run(b"CUDA error: out of memory\n", run=1, failed=True)
+    world.run(b"", run=2, failed=True)
+    assert world.book.last_lines(ID, 5) == [], "nothing that an earlier run said explains this one"
+    world.run(b"a\nb\n", run=3)
+    assert world.book.last_lines(ID, 5) == ["a", "b"]
+    assert len(world.book.read(ID)) == 3, "the log itself goes on across runs"
+
+
 def test_lines_are_redacted_everywhere(agent):
     world = agent()
     seen = []
