@@ -55,13 +55,16 @@ def read_json(path: Path) -> Any:
         Unreadable: it exists but can't be read, decoded or parsed.
     """
     try:
-        return json.loads(path.read_bytes())
+        data = json.loads(path.read_bytes())
     except FileNotFoundError:
         return None
     except OSError as error:
         raise Unreadable(path, error.strerror or str(error)) from error
     except (ValueError, RecursionError) as error:  # bad JSON, bad UTF-8, absurd nesting
         raise Unreadable(path, str(error)) from error
+    if data is None:  # somebody wrote `null`, which is not the same as no file
+        raise Unreadable(path, "it holds nothing but null")
+    return data
 
 
 def set_aside(path: Path) -> Path:

@@ -201,7 +201,13 @@ def test_a_number_that_belongs_to_another_program_now_is_left_alone(
 
 @pytest.mark.parametrize(
     "damage",
-    [lambda text: text[: len(text) // 2], lambda _: "", lambda _: "[]", lambda _: '{"instances": 5}'],
+    [
+        lambda text: text[: len(text) // 2],
+        lambda _: "",
+        lambda _: "[]",
+        lambda _: "null",
+        lambda _: '{"instances": 5}',
+    ],
 )
 def test_a_damaged_config_loses_no_instance(make_agent: AgentFactory, weights: Path, damage: Any) -> None:
     agent = agent_with(make_agent)

@@ -94,6 +94,15 @@ def test_version_grows_with_each_change(tmp_path: Path) -> None:
     assert seen == sorted(set(seen))
 
 
+def test_a_file_that_holds_null_is_set_aside_as_any_other_damage(tmp_path: Path) -> None:
+    path = tmp_path / "config.json"
+    opened(path)[0].put(record("a"))
+    path.write_text("null")
+    store, problems = opened(path)
+    assert [kept.id for kept in store.all()] == ["a"]
+    assert len(problems.current()) == 1
+
+
 def test_file_and_copy_both_damaged_are_both_kept(tmp_path: Path) -> None:
     path = tmp_path / "config.json"
     path.write_text("{")
