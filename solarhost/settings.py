@@ -139,7 +139,7 @@ class Settings:
         "`stop` ends the instances with the agent, `detach` leaves them running for the next one to adopt.",
         _choice("stop", "detach"),
     )
-    llama_server_path: str = _setting("", "The `llama-server` executable; else the one on `PATH`.")
+    llama_server_path: str = _setting("", "`llama-server` or its folder; else the one on `PATH`.")
     vram_release_timeout_s: float = _setting(
         15.0, "Seconds a start waits for GPU memory that a stopped process is still giving back.", _number(0)
     )

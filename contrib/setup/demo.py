@@ -52,6 +52,8 @@ class Client:
         """
         url = (base or self.url) + path
         answer = self._session.request(method, url, json=body, timeout=ANSWERED_WITHIN_S)
+        if answer.status_code == requests.codes.unauthorized:
+            raise SystemExit("It does not take the API_KEY in .env: stop it, or set another PORT in .env")
         if not answer.ok:
             raise SystemExit(f"{method} {path} was answered with {answer.status_code}: {answer.text}")
         return answer.json()
@@ -165,7 +167,8 @@ def _show(client: Client) -> None:
         f"    Chat        {_base(chat)}/v1/chat/completions, with the same key\n"
         f"    Embeddings  {_base(embedding)}/v1/embeddings\n"
         f"\n"
-        f'    curl -H "X-API-Key: {client.key}" {client.url}/instances\n',
+        f'    curl -H "X-API-Key: {client.key}" {client.url}/instances\n'
+        f"    .venv/bin/solar-host instances ls\n",
         flush=True,
     )
 

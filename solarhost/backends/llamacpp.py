@@ -136,6 +136,8 @@ class LlamaCpp:
         """Raises CannotStart: there is none."""
         if self._executable:
             path = Path(self._executable)
+            if path.is_dir():
+                path /= "llama-server"
             if not (path.is_file() and os.access(path, os.X_OK)):
                 raise CannotStart(f"LLAMA_SERVER_PATH={path} is not an executable file")
             return path.absolute()

@@ -54,6 +54,10 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Table:
 
 
 def cell(value: object) -> Text:
+    if isinstance(value, list | tuple):
+        value = ", ".join(str(item) for item in value)
+    elif isinstance(value, bool):
+        value = "yes" if value else "no"
     text = "-" if value is None or value == "" else plain(value)
     return Text(text, style=STYLES.get(text, ""))
 

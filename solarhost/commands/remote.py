@@ -192,6 +192,8 @@ def _errors(body: Mapping[str, Any]) -> list[tuple[str, list[str]]]:
 
 def _hint(status: int, body: Mapping[str, Any]) -> str:
     if "instance_id" in body and "log_tail" in body:
+        if not body["log_tail"]:
+            return ""  # nothing ran that could have printed
         return f"`solar-host instances logs {body['instance_id']}` shows all that it printed"
     match status:
         case requests.codes.service_unavailable:

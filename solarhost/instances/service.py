@@ -28,9 +28,10 @@ from solarhost.instances.store import InstanceStore
 from solarhost.instances.supervisor import Supervisor
 from solarhost.instances.view import as_json, flat
 from solarhost.logs.book import LogBook
+from solarhost.net import is_loopback
 from solarhost.problems import Problems
 from solarhost.resources.charges import InstanceCharges
-from solarhost.settings import Settings
+from solarhost.settings import DEFAULT_API_KEY, Settings
 from solarhost.threads import PeriodicThread, ThreadGroup, join_by
 from solarhost.times import now, now_iso
 
@@ -277,7 +278,7 @@ class Instances:
         with self._lock:
             self._supervisors = self._supervisors | {record.id: supervisor}
         self._announce()
-        return self._render(record), warnings
+        return self._render(record), warnings + self._exposure(record)
 
     def update(self, instance_id: str, changes: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
         """Apply the keys present: `config`, `managed_by`, `intent_id`; null clears an owner.
@@ -294,7 +295,15 @@ class Instances:
             self._model_folder(config)
             fields["config"], backend = config, self._backends.of(config)
         record = supervisor.update(backend, lambda now: replace(now, **fields))
-        return self._render(record), warnings
+        return self._render(record), warnings + self._exposure(record)
+
+    def _exposure(self, record: Record) -> list[str]:
+        """A warning where others can reach the instance with a key that everybody knows."""
+        host = record.bind_host
+        if self._around.settings.api_key != DEFAULT_API_KEY or is_loopback(host):
+            return []
+        what = "set API_KEY, or its host to 127.0.0.1"
+        return [f"it will listen on {host} and take the default API_KEY: {what}"]
 
     def delete(self, instance_id: str) -> dict[str, Any]:
         """Forget a stopped or failed instance; its log files stay for their time.

@@ -82,8 +82,17 @@ def broken(error: Exception, stall_s: float) -> Interrupted:
         ) from error
     if isinstance(root, TimeoutError):
         return Interrupted(f"no answer within {stall_s:g} s")
-    # The root names no address: those of redirects are signed, and a signature is a key.
-    return Interrupted(f"the connection failed: {type(root).__name__}: {root}")
+    # Of the address only the host is told: those of redirects are signed, and a signature is a key.
+    host = _host(error)
+    return Interrupted(f"the connection{f' to {host}' if host else ''} failed: {type(root).__name__}: {root}")
+
+
+def _host(error: Exception) -> str | None:
+    """Whom the failed request was for, if the error knows it."""
+    try:
+        return urlsplit(str(error.request.url)).hostname  # type: ignore[attr-defined]
+    except (AttributeError, RuntimeError, ValueError):  # one without a request
+        return None
 
 
 def shown(url: str) -> str:

@@ -260,3 +260,10 @@ def _spawn(agent: Agent, *arguments: str, **options) -> subprocess.Popen:
     return subprocess.Popen(
         [sys.executable, "-m", "solarhost", *arguments], env=environment, stderr=subprocess.STDOUT, **options
     )
+
+
+def test_a_start_that_ran_nothing_sends_nobody_to_its_log(cli):
+    made = cli("instances", "create", "--alias", "no-file", "--model", "/none.gguf", "--start", code=1)
+    assert "there is no file /none.gguf" in made.stderr
+    assert "instances logs" not in made.stderr
+    cli("instances", "rm", "no-file")

@@ -10,7 +10,7 @@ from flask.testing import FlaskClient
 
 from solarhost.app import create_app
 from solarhost.host import Host
-from solarhost.settings import Settings
+from solarhost.settings import DEFAULT_API_KEY, Settings
 
 KEY = "test-key"
 CONFIG = {"backend_type": "llamacpp", "alias": "m:1", "model": "/models/m.gguf"}
@@ -45,6 +45,23 @@ def create(client: FlaskClient, **config: Any) -> dict[str, Any]:
 def test_each_accepted_key_opens_the_api(client: FlaskClient, headers: dict[str, str]) -> None:
     client.environ_base.pop("HTTP_X_API_KEY")
     assert client.get("/instances", headers=headers).status_code == 200
+
+
+def test_a_default_key_that_others_could_use_is_warned_of(tmp_path: Path) -> None:
+    settings = Settings(
+        config_file=tmp_path / "config.json",
+        log_dir=tmp_path / "logs",
+        models_dir=tmp_path / "models",
+        jobs_dir=tmp_path / "jobs",
+    )
+    client = create_app(Host(settings)).test_client()
+    client.environ_base["HTTP_X_API_KEY"] = DEFAULT_API_KEY
+    made = create(client)
+    assert made["warnings"] == [
+        "it will listen on 0.0.0.0 and take the default API_KEY: set API_KEY, or its host to 127.0.0.1"
+    ]
+    body = {"config": {**CONFIG, "host": "127.0.0.1"}}
+    assert client.put(f"/instances/{made['instance']['id']}", json=body).get_json()["warnings"] == []
 
 
 @pytest.mark.parametrize(

@@ -158,6 +158,14 @@ def test_a_missing_executable_says_how_to_get_one(folder, monkeypatch, tmp_path)
         LlamaCpp("/none").command(config, launch())
 
 
+def test_a_folder_stands_for_the_executable_in_it(folder, executable, tmp_path):
+    config = config_of(model=str(folder / "m-Q4.gguf"))
+    assert LlamaCpp(str(executable.parent)).command(config, launch()).argv[0] == str(executable)
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(CannotStart, match="empty/llama-server is not an executable file"):
+        LlamaCpp(str(tmp_path / "empty")).command(config, launch())
+
+
 def test_the_executable_is_found_on_path(folder, executable, monkeypatch):
     monkeypatch.setenv("PATH", str(executable.parent))
     argv = LlamaCpp("").command(config_of(model=str(folder / "m-Q4.gguf")), launch()).argv

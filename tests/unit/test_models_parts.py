@@ -16,7 +16,14 @@ from solarhost.modelstore.filters import covers, literal, matches, union
 from solarhost.modelstore.manifest import Entry, FileStamp
 from solarhost.modelstore.progress import Progress
 from solarhost.modelstore.staging import Leftovers, Staging, files_in
-from solarhost.modelstore.transport import LONGEST_WAIT_S, Retries, check, retry_after_s, shown
+from solarhost.modelstore.transport import LONGEST_WAIT_S, Retries, broken, check, retry_after_s, shown
+
+
+def test_a_broken_connection_names_the_host_but_not_the_signed_address():
+    request = requests.Request("GET", "https://cdn.example.com/blob?sig=secret").prepare()
+    told = str(broken(requests.ConnectionError("refused", request=request), 1))
+    assert told == "the connection to cdn.example.com failed: ConnectionError: refused"
+    assert str(broken(OSError("gone"), 1)) == "the connection failed: OSError: gone"
 
 
 @pytest.mark.parametrize(
