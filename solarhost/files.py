@@ -28,7 +28,8 @@ def write_json(path: Path, data: object, mode: int = 0o600, *, durable: bool = T
     Raises:
         StoreError: the disk is full, the folder is gone or not writable, …
     """
-    draft = path.with_name(f".{path.name}.draft")
+    target = Path(os.path.realpath(path)) if path.is_symlink() else path  # a link stays one
+    draft = target.with_name(f".{target.name}.draft")
     text = json.dumps(data, indent=2 if durable else None, ensure_ascii=False)
     body = text.encode("utf-8", "surrogatepass")
     try:
@@ -39,9 +40,9 @@ def write_json(path: Path, data: object, mode: int = 0o600, *, durable: bool = T
             file.flush()
             if durable:
                 os.fsync(descriptor)
-        draft.replace(path)
+        draft.replace(target)
         if durable:
-            _sync_folder(path.parent)
+            _sync_folder(target.parent)
     except OSError as error:
         with suppress(OSError):
             draft.unlink()

@@ -24,7 +24,8 @@ class AgentLock:
 
     def __init__(self, config_file: Path):
         self._config_file = config_file
-        self._path = config_file.with_name(f"{config_file.name}.lock")
+        file = config_file.resolve()  # whatever link leads to it, it is the same file
+        self._path = file.with_name(f"{file.name}.lock")
         self._descriptor: int | None = None
 
     def acquire(self) -> None:

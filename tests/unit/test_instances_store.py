@@ -103,6 +103,15 @@ def test_a_file_that_holds_null_is_set_aside_as_any_other_damage(tmp_path: Path)
     assert len(problems.current()) == 1
 
 
+def test_a_link_to_the_file_stays_a_link(tmp_path: Path) -> None:
+    link, real = tmp_path / "config.json", tmp_path / "volume" / "instances.json"
+    real.parent.mkdir()
+    link.symlink_to(real)
+    opened(link)[0].put(record("a"))
+    assert link.is_symlink()
+    assert [kept.id for kept in opened(real)[0].all()] == ["a"]
+
+
 def test_file_and_copy_both_damaged_are_both_kept(tmp_path: Path) -> None:
     path = tmp_path / "config.json"
     path.write_text("{")
