@@ -143,11 +143,17 @@ class Agent:
         return dict(answer.json())
 
     def wait_for_status(self, instance_id: str, status: str, timeout_s: float = 30) -> dict[str, Any]:
-        def reached() -> dict[str, Any] | None:
-            instance = self.instance(instance_id)
-            return instance if instance["status"] == status else None
+        seen: dict[str, Any] = {}
 
-        return dict(wait_until(reached, timeout_s, f"instance {instance_id} to be {status}"))
+        def reached() -> bool:
+            seen.update(self.instance(instance_id))
+            return bool(seen["status"] == status)
+
+        try:
+            wait_until(reached, timeout_s, f"instance {instance_id} to be {status}")
+        except AssertionError as error:
+            raise AssertionError(f"{error}; it is {seen}\n{self.log()}") from error
+        return seen
 
     def end(self) -> None:
         """Stop it if it runs, and make sure that nothing of it is alive."""
