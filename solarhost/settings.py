@@ -10,6 +10,7 @@ from dataclasses import MISSING, Field, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
+from dotenv.parser import parse_stream
 from environs import Env, EnvError
 from marshmallow import ValidationError, validate
 
@@ -256,6 +257,7 @@ def read(env_file: Path = Path(".env")) -> Settings:
     env = Env(eager=True)
     try:
         if env_file.is_file():
+            _check_lines(env_file)
             env.read_env(str(env_file), recurse=False)
     except (OSError, UnicodeDecodeError) as error:
         raise SettingsError(f"{env_file} can't be read: {error}") from error
@@ -263,6 +265,17 @@ def read(env_file: Path = Path(".env")) -> Settings:
     for setting in fields(Settings):
         values[setting.name] = _read(env, setting)
     return Settings(**values)
+
+
+def _check_lines(env_file: Path) -> None:
+    """Raises SettingsError: a line makes no sense; dotenv would pass over it, and over what it sets."""
+    with env_file.open(encoding="utf-8") as file:
+        for binding in parse_stream(file):
+            if binding.error:
+                raise SettingsError(
+                    f"{env_file}, line {binding.original.line}, can't be read: it has to be NAME=VALUE, "
+                    "and a quote that opens has to close"
+                )
 
 
 def _read(env: Env, setting: Field[Any]) -> Any:
