@@ -30,7 +30,7 @@ export class Instances {
   }
 
   update(instances) {
-    const order = [...instances].sort((a, b) => a.config.alias.localeCompare(b.config.alias));
+    const order = [...instances].sort((a, b) => a.config.alias.localeCompare(b.config.alias, "en", { numeric: true }));
     this.#list.update(order);
     const running = instances.filter((item) => item.status === "running").length;
     const failed = instances.filter((item) => item.status === "failed").length;

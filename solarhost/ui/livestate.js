@@ -1,7 +1,8 @@
 /** What running instances are doing: over WebSockets while there are few, asked for in turn beyond that. */
 
-import { get } from "./api.js";
+import { get, socketUrl } from "./api.js";
 import { poll } from "./poll.js";
+import { keyProtocol } from "./session.js";
 import { Socket } from "./socket.js";
 
 const MOST_SOCKETS = 12; // the agent has a limit for all its clients together (MAX_STREAMS)
@@ -26,7 +27,7 @@ export class LiveStates {
       const message = JSON.parse(text);
       if (message.data) onState(message.data);
     };
-    this.#sockets.set(id, new Socket(() => `instances/${id}/state`, onText));
+    this.#sockets.set(id, new Socket(() => socketUrl(`instances/${id}/state`), keyProtocol(), onText));
   }
 
   stop(id) {

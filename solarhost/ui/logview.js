@@ -1,10 +1,10 @@
-/** Lines on the screen: the newest ones, each a text node, with what was searched for marked. */
+/** Lines on the screen, each a text node, with what was searched for marked. */
 
 import { make } from "./dom.js";
 import { clock } from "./format.js";
 
-const SHOWN = 2000;
-const AT_END_PX = 40;
+const FOLLOWED = 300; // a screen or two: what rushes by need not be laid out
+const PAUSED = 1000;
 
 export class LogView {
   #box;
@@ -14,35 +14,29 @@ export class LogView {
     this.#box = box;
   }
 
-  get atEnd() {
-    return this.#box.scrollHeight - this.#box.scrollTop - this.#box.clientHeight < AT_END_PX;
-  }
-
-  toEnd() {
-    this.#box.scrollTop = this.#box.scrollHeight;
-  }
-
-  /** Show these instead of all that is shown; returns how many match. */
-  replace(lines, query) {
+  /** Show the newest of these instead of all that is shown, and stay as far from the end as before. */
+  replace(lines, query, paused) {
     this.#query = query.toLowerCase();
-    const matching = lines.filter((line) => this.#matches(line));
-    this.#box.replaceChildren(this.#render(matching.slice(-SHOWN)));
-    return matching.length;
+    const matching = this.find(lines).slice(-(paused ? PAUSED : FOLLOWED));
+    const fromEnd = this.#box.scrollHeight - this.#box.scrollTop;
+    this.#box.replaceChildren(this.#render(matching));
+    this.#box.scrollTop = paused ? this.#box.scrollHeight - fromEnd : this.#box.scrollHeight;
   }
 
-  /** Add lines at the end, dropping the oldest; returns how many match. */
+  /** Add lines at the end, dropping the oldest, and go there. */
   append(lines) {
-    const matching = lines.filter((line) => this.#matches(line));
-    const added = matching.slice(-SHOWN);
-    const excess = this.#box.childElementCount + added.length - SHOWN;
+    const added = this.find(lines).slice(-FOLLOWED);
+    const excess = this.#box.childElementCount + added.length - FOLLOWED;
     if (excess >= this.#box.childElementCount) this.#box.replaceChildren();
     else for (let number = 0; number < excess; number++) this.#box.firstChild.remove();
     this.#box.append(this.#render(added));
-    return matching.length;
+    this.#box.scrollTop = this.#box.scrollHeight;
   }
 
-  #matches(line) {
-    return this.#query === "" || (line.line ?? line.notice).toLowerCase().includes(this.#query);
+  /** Those of the lines that match. */
+  find(lines) {
+    if (this.#query === "") return lines;
+    return lines.filter((line) => (line.line ?? line.notice).toLowerCase().includes(this.#query));
   }
 
   #render(lines) {
@@ -53,11 +47,10 @@ export class LogView {
 
   #row(line) {
     if (line.notice) return make("div", { className: "line notice-line" }, line.notice);
-    const row = make("div", { className: "line" }, make("time", { dateTime: line.timestamp }, clock(line.timestamp)));
     const text = document.createElement("span");
     this.#mark(text, line.line);
-    row.append(text);
-    return row;
+    const at = make("time", { dateTime: line.timestamp }, clock(line.timestamp));
+    return make("div", { className: "line" }, at, text);
   }
 
   #mark(node, text) {

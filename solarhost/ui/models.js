@@ -36,7 +36,8 @@ class ModelRow {
 
   update(model) {
     setText(this.name, model.model_name ?? model.source_uri);
-    const parts = [bytes(model.size_bytes), plural(model.files.length, "file"), model.source_uri];
+    const parts = [bytes(model.size_bytes), plural(model.files.length, "file")];
+    if (model.model_name) parts.push(model.source_uri);
     if (model.category) parts.unshift(model.category);
     setText(this.facts, parts.join(" · "));
   }

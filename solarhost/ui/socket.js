@@ -1,8 +1,5 @@
 /** A WebSocket to the agent that comes back by itself. */
 
-import { socketUrl } from "./api.js";
-import { keyProtocol } from "./session.js";
-
 const FIRST_PAUSE_MS = 500;
 const LONGEST_PAUSE_MS = 10_000;
 const DELETED = 1000; // the close code that says: there will be no more
@@ -10,10 +7,11 @@ const DELETED = 1000; // the close code that says: there will be no more
 /**
  * Calls `onText(text)` for each message and `onLink("connecting" | "live" | "waiting" | "ended")`.
  *
- * `path()` is asked anew for each connection, so a stream can go on where it was.
+ * `address()` is asked anew for each connection, so a stream can go on where it was.
  */
 export class Socket {
-  #path;
+  #address;
+  #protocol;
   #onText;
   #onLink;
   #socket = null;
@@ -21,8 +19,9 @@ export class Socket {
   #pauseMs = FIRST_PAUSE_MS;
   #closed = false;
 
-  constructor(path, onText, onLink = () => {}) {
-    this.#path = path;
+  constructor(address, protocol, onText, onLink = () => {}) {
+    this.#address = address;
+    this.#protocol = protocol;
     this.#onText = onText;
     this.#onLink = onLink;
     this.#connect();
@@ -36,7 +35,7 @@ export class Socket {
 
   #connect() {
     this.#onLink("connecting");
-    const socket = new WebSocket(socketUrl(this.#path()), [keyProtocol()]);
+    const socket = new WebSocket(this.#address(), [this.#protocol]);
     this.#socket = socket;
     socket.onopen = () => {
       if (this.#closed) return socket.close();
