@@ -6,8 +6,30 @@ from typing import Any, Literal
 
 from solarhost.instances.process import ProcessId
 from solarhost.instances.status import Reason, Status
+from solarhost.logs.names import is_id
 
 Priority = Literal["production", "staging", "ephemeral"]
+
+_STORED_TYPES: dict[str, type | tuple[type, ...]] = {
+    "id": str,
+    "created_at": str,
+    "error_message": str,
+    "priority": str,
+    "managed_by": str,
+    "intent_id": str,
+    "gpu_ids": list,
+    "vram_gb": (int, float),
+    "run": int,
+    "retry_count": int,
+    "started_at": str,
+    "exit_code": int,
+    "signal": str,
+    "adopted": bool,
+    "port": int,
+    "process": dict,
+    "log_path": str,
+    "context_size": int,
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,17 +88,20 @@ class Record:
             KeyError, TypeError, ValueError: it is not an instance.
         """
         known = {name: entry[name] for name in cls.__dataclass_fields__ if entry.get(name) is not None}
+        for name, kind in _STORED_TYPES.items():
+            if name in known and not isinstance(known[name], kind):
+                raise ValueError(f"{name} is {known[name]!r}")
+        if not is_id(known["id"]):
+            raise ValueError(f"{known['id']!r} is not an id")
         process = known.get("process")
         gpu_ids = known.get("gpu_ids")
         return cls(
             **known
             | {
-                "id": _text(entry["id"]),
-                "created_at": _text(entry["created_at"]),
+                "created_at": entry["created_at"],
                 "config": config,
                 "status": Status(known.get("status", Status.STOPPED)),
                 "reason": Reason(known.get("reason", Reason.NEVER_STARTED)),
-                "run": int(known.get("run", 0)),
                 "process": ProcessId(**process) if process else None,
                 "gpu_ids": tuple(gpu_ids) if gpu_ids else None,
             }
@@ -88,12 +113,6 @@ def source_to_resolve(config: Mapping[str, Any]) -> str | None:
     if config.get("model") or config.get("model_id"):
         return None
     return config.get("model_source") or None
-
-
-def _text(value: object) -> str:
-    if not isinstance(value, str) or not value:
-        raise ValueError(f"{value!r} is not a name")
-    return value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -57,23 +57,23 @@ class InstanceStore:
             self._version += 1
 
     def _read(self) -> list[Any]:
-        """The entries of the file; of the copy when the file is missing bytes or of another kind."""
+        """The entries of the file; of the copy when the file is gone, damaged or of another kind."""
         try:
+            if not self._path.exists() and self._copy.exists():
+                raise Unreadable(self._path, "it is gone")
             return _entries(self._path, read_json(self._path))
         except Unreadable as error:
-            aside = set_aside(self._path)
+            kept = f"; kept as {set_aside(self._path)}" if self._path.exists() else ""
             try:
                 saved = _entries(self._copy, read_json(self._copy))
             except Unreadable as worse:
                 aside_too = set_aside(self._copy)
                 self._problems.report(
                     "config-file",
-                    f"{error}; kept as {aside}. Its copy failed too: {worse}; kept as {aside_too}",
+                    f"{error}{kept}. Its copy failed too: {worse}; kept as {aside_too}",
                 )
                 return []
-            self._problems.report(
-                "config-file", f"{error}; kept as {aside}, and {len(saved)} instances were read from its copy"
-            )
+            self._problems.report("config-file", f"{error}{kept}. Its copy gave {len(saved)} instances")
             self._behind = True
             return saved
 

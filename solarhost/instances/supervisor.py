@@ -7,7 +7,7 @@ from typing import Any
 from solarhost.backends.base import Backend, Usage
 from solarhost.errors import Unavailable
 from solarhost.instances.ending import Exit
-from solarhost.instances.errors import NotSettled, StopFailed
+from solarhost.instances.errors import NotSettled, StillWorking, StopFailed
 from solarhost.instances.keeper import Keeper, Surroundings
 from solarhost.instances.life import Life
 from solarhost.instances.process import ProcessId
@@ -220,11 +220,17 @@ class Supervisor:
         survivors: Sequence[int] = ()
         if run is not None and not run.concluded:
             survivors = run.end(self._around.settings.stop_timeout_s)
-        with self._life.changed:
-            # The waiter reads the log to its end; the start gives back what it holds.
-            self._life.wait_for(
-                lambda: (run is None or survivors or run.exit is not None) and self._start is None, "stop"
-            )
+        try:
+            with self._life.changed:
+                # The waiter reads the log to its end; the start gives back what it holds.
+                self._life.wait_for(
+                    lambda: (run is None or survivors or run.exit is not None) and self._start is None, "stop"
+                )
+        except StillWorking as error:
+            with self._life.changed:
+                self._life.move(Status.FAILED, reason=Reason.STOP_FAILED, error_message=str(error))
+            self._around.changed()
+            raise
         if run is not None:
             self._keeper.conclude(run, survivors, failed=False)
         with self._life.changed:

@@ -123,6 +123,32 @@ def test_file_and_copy_both_damaged_are_both_kept(tmp_path: Path) -> None:
     assert len(problems.current()) == 1
 
 
+def test_a_file_that_is_gone_is_read_from_its_copy(tmp_path: Path) -> None:
+    path = tmp_path / "config.json"
+    opened(path)[0].put(record("a"))
+    path.unlink()
+    store, problems = opened(path)
+    assert [r.id for r in store.all()] == ["a"]
+    assert len(problems.current()) == 1
+    store.flush()
+    assert path.exists()
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"vram_gb": "x"}, {"log_path": 5}, {"retry_count": "z"}, {"error_message": {}}, {"id": "a/../b"}],
+)
+def test_a_mistyped_entry_is_kept_but_not_used(tmp_path: Path, wrong: dict[str, Any]) -> None:
+    path = tmp_path / "config.json"
+    entry = {**record("a").to_store(), **wrong}
+    path.write_text(json.dumps({"instances": [entry]}))
+    store, problems = opened(path)
+    assert store.all() == []
+    assert len(problems.current()) == 1
+    store.put(record("b"))
+    assert entry in json.loads(path.read_text())["instances"]
+
+
 def test_an_entry_that_is_no_instance_is_written_back(tmp_path: Path) -> None:
     path = tmp_path / "config.json"
     strange = [5, {"id": "x"}, {"id": "y", "config": {"backend_type": "new"}, "created_at": "t"}]
