@@ -2,6 +2,8 @@
 # Both install what they need, may be repeated, and are quick once everything is there.
 
 PYTHON = .venv/bin/python
+# Tests mostly wait for the programs that they start, so more files at once than cores.
+WORKERS = 3
 
 .PHONY: run test bench check lint format docs venv
 
@@ -11,7 +13,7 @@ run: venv
 
 test: venv
 	@$(PYTHON) -m contrib.setup.prepare test
-	$(PYTHON) -m pytest
+	$(PYTHON) -m pytest -n $(WORKERS) --dist loadfile
 
 # One line a figure, beside its limit; with PEER=DIR also against the peer (contrib/bench/peer.py).
 BENCHES = start_overhead idle log_intake stream_latency rest_throughput starvation \

@@ -150,6 +150,7 @@ def test_recent_lines_are_shown_while_it_runs_and_after_a_restart(jobs: Jobs):
     shown = jobs.service.recent_logs(job, 0)
     assert len(shown) == 100
     assert set(shown[0]) == {"seq", "stream", "line", "timestamp"}
+    wait_until(lambda: jobs.service.view("recent").pids, 30, "its first process to be known")
     view = jobs.service.view("recent")
     assert (view.running, view.workspace) == (True, jobs.folder / "recent")
     assert [psutil.Process(pid).uids().real for pid in view.pids] == [1000]  # the container's first process
