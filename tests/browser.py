@@ -144,13 +144,20 @@ class Browser:
             self.errors.append(happened["entry"]["text"])
 
 
-_MIDDLE = """(() => {
-  const node = [...document.querySelectorAll(%s)].find((found) => found.getClientRects().length);
-  if (!node || node.disabled) return null;
-  node.scrollIntoView({block: "center"});
-  const box = node.getBoundingClientRect();
-  const at = {x: box.x + box.width / 2, y: box.y + box.height / 2};
-  return node.contains(document.elementFromPoint(at.x, at.y)) ? at : null;
+# Where to click, once it has stayed there for a moment: what is above it may still be loading.
+_MIDDLE = """(async () => {
+  const measure = () => {
+    const node = [...document.querySelectorAll(%s)].find((found) => found.getClientRects().length);
+    if (!node || node.disabled) return null;
+    node.scrollIntoView({block: "center"});
+    const box = node.getBoundingClientRect();
+    const at = {x: box.x + box.width / 2, y: box.y + box.height / 2};
+    return node.contains(document.elementFromPoint(at.x, at.y)) ? at : null;
+  };
+  const first = measure();
+  await new Promise((resolve) => setTimeout(resolve, 100));
+  const again = measure();
+  return first && again && first.x === again.x && first.y === again.y ? again : null;
 })()"""
 
 
