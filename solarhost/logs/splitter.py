@@ -83,6 +83,8 @@ class LineSplitter:
             parts += cut
             self._progress = state_rest or self._progress
         cut, rest = self._cut(last, spare)
+        if cut:
+            self._progress = b""  # a later state was just given out
         return parts + cut, rest + line[len(body) :]
 
     def _cut(self, line: bytes, spare: int) -> tuple[list[str], bytes]:

@@ -239,7 +239,7 @@ def test_a_place_that_cannot_be_noted_is_a_problem_and_lines_go_on(world):
         in_the_way.rmdir()
         append(path, b"b\n")
         until(lambda: world.problems.current() == [])
-        assert shown(world.book.read(ID)) == [(0, "a"), (1, "b")]
+        until(lambda: shown(world.book.read(ID)) == [(0, "a"), (1, "b")])
 
 
 def test_a_log_dir_that_vanished_is_made_again(world):

@@ -77,6 +77,14 @@ def test_an_unfinished_progress_line_gives_its_latest_complete_state_once():
     assert splitter.feed(b"0%\n") == ["30%"]
 
 
+def test_a_progress_state_that_a_later_part_has_overtaken_is_not_shown():
+    splitter = LineSplitter(Redactor(()))
+    parts = splitter.feed(b"91%\r98% " + b"w" * (2 * LINE_LIMIT))
+    assert parts[0].startswith("98% w")
+    assert not splitter.has_progress
+    assert splitter.take_progress() == []
+
+
 def test_a_carriage_return_that_may_belong_to_a_line_end_is_not_progress():
     splitter = LineSplitter(Redactor(()))
     assert splitter.feed(b"100%\r") == []
