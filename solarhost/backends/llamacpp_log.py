@@ -104,6 +104,8 @@ class LlamaCppActivity:
         if spoke or processing is None:
             return False
         if processing == 0:
+            if not self._state.busy:
+                return False
             self._free_all()
             return self._update()
         if self._state.active_slots == 0:  # such as a request that began before this log was followed

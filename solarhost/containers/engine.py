@@ -252,6 +252,7 @@ class Engine:
         with self._lock:
             client = self._client
         if client is None:
+            self._see_socket()
             try:
                 client = docker.APIClient(self.address, version="auto", timeout=PING_S)
             except docker.errors.DockerException as error:
@@ -260,6 +261,17 @@ class Engine:
             with self._lock:
                 self._client = client
         return client
+
+    def _see_socket(self) -> None:
+        """On a host without Docker, a look that costs nothing; the client is costly to make in vain."""
+        scheme, _, path = self.address.partition("://")
+        if scheme == "unix":
+            try:
+                Path(path).stat()
+            except FileNotFoundError as error:
+                raise EngineAway(self.address, str(error.strerror)) from error
+            except OSError:
+                return  # the client tells better what is wrong
 
     @contextmanager
     def _errors(self, doing: str) -> Iterator[None]:
