@@ -5,6 +5,7 @@ changes, so most of the time of such a request would go into finding out that th
 """
 
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING
 
 from solarhost.api.auth import KeyRing
@@ -32,13 +33,18 @@ class ReadyAnswers:
             or not self._keys.accepts(environ.get("HTTP_X_API_KEY", ""))
         ):
             return self._app(environ, start_response)
-        ready = body()
-        start_response(
-            "200 OK",
-            [
-                ("Content-Type", "application/json"),
-                ("Content-Length", str(len(ready))),
-                ("Access-Control-Allow-Origin", "*"),
-            ],
-        )
+        headers, ready = _answer(body)
+        start_response("200 OK", headers)
+        if (sock := environ.get("gunicorn.socket")) is not None:
+            sock.ready = partial(_answer, body)  # the server may answer the same request so, without us
         return [ready]
+
+
+def _answer(body: Callable[[], bytes]) -> tuple[list[tuple[str, str]], bytes]:
+    ready = body()
+    headers = [
+        ("Content-Type", "application/json"),
+        ("Content-Length", str(len(ready))),
+        ("Access-Control-Allow-Origin", "*"),
+    ]
+    return headers, ready

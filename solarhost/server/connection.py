@@ -3,6 +3,7 @@
 import select
 import socket
 import time
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from enum import Enum, auto
 
@@ -10,6 +11,9 @@ from solarhost.server.intake import Intake
 
 MAX_UNSENT_BYTES = 2 * 1024 * 1024
 SEND_TIMEOUT_S = 20.0  # for a thread whose answer does not even fit into MAX_UNSENT_BYTES
+
+# Headers and body of an answer that lies ready. The poller calls it, so it must neither wait nor fail.
+Ready = Callable[[], tuple[Sequence[tuple[str, str]], bytes]]
 
 
 class Phase(Enum):
@@ -52,30 +56,28 @@ class AnswerSocket:
     def __init__(self, raw: socket.socket):
         self.raw = raw
         self.unsent = bytearray()
+        self.ready: Ready | None = None  # set by an application whose answer to this request lies ready
         self._head: bytes | None = b""  # held back; None once it was sent
 
     def begin(self) -> None:
         """The next write is the head of an answer."""
         self._head = b""
+        self.ready = None
 
     def sendall(self, data: bytes) -> None:
-        """Send, or keep for later.
-
-        Raises:
-            OSError: the client is gone, or takes nothing.
-        """
+        """Part of an answer, its head first, as gunicorn calls it. Raises as `send` does."""
         if self._head is None:
-            self._send(data)
+            self.send(data)
         elif not self._head:
             self._head = data  # leaves with the first bytes of the body, in one packet
         else:
             data, self._head = self._head + data, None
-            self._send(data)
+            self.send(data)
 
     def flush(self) -> None:
         """Send a head that no body followed."""
         if self._head:
-            self._send(self._head)
+            self.send(self._head)
         self._head = None
 
     def shutdown(self, _how: int) -> None:
@@ -91,7 +93,12 @@ class AnswerSocket:
             del self.unsent[: _send_some(self.raw, self.unsent)]
         return not self.unsent
 
-    def _send(self, data: bytes) -> None:
+    def send(self, data: bytes) -> None:
+        """Send, or keep for later. Waits only while more than `MAX_UNSENT_BYTES` are kept.
+
+        Raises:
+            OSError: the client is gone, or takes nothing.
+        """
         sent = 0 if self.unsent else _send_some(self.raw, data)
         if sent == len(data):
             return

@@ -70,6 +70,10 @@ class Intake:
         self._begin()
         return request
 
+    def sole_request(self) -> bytes | None:
+        """The whole request if it is all that has arrived; it stays."""
+        return bytes(self._data) if len(self._data) == self._end else None
+
     def wants_continue(self) -> bool:
         """True once for a client that waits for `100 Continue` before it sends its body."""
         wanted, self._expects_continue = self._expects_continue, False

@@ -31,6 +31,7 @@ from solarhost.server.connection import Connection, Phase
 from solarhost.server.intake import TooLarge
 from solarhost.server.pool import RequestThreads
 from solarhost.server.refusals import refuse, status_of
+from solarhost.server.repeats import Repeats
 from solarhost.server.waits import STALLED, patience_s, worth
 
 logger = logging.getLogger(__name__)
@@ -53,6 +54,7 @@ class WholeRequestWorker(ThreadWorker):  # type: ignore[misc]
         self.closed = Event()  # set by the closer thread when it is done
         self.heartbeat: Callable[[], None] | None = None
         self._threads: RequestThreads[Connection] = RequestThreads(self.cfg.threads, self._serve)
+        self._repeats = Repeats()
         self._lock = Lock()  # guards the phase of each connection
         self._connections: dict[int, Connection] = {}  # by descriptor; the main thread's own
         self._listeners: dict[int, socket.socket] = {}
@@ -206,8 +208,7 @@ class WholeRequestWorker(ThreadWorker):  # type: ignore[misc]
         if not data:
             self._drop(connection)
         elif whole and self.alive:
-            connection.phase = Phase.BUSY
-            self._threads.submit(connection)
+            self._begin(connection)
         elif whole:
             self._refuse(connection, 503, "the agent is stopping")
         else:
@@ -218,6 +219,22 @@ class WholeRequestWorker(ThreadWorker):  # type: ignore[misc]
                     connection.raw.send(b"HTTP/1.1 100 Continue\r\n\r\n")
             self._arm(connection, select.EPOLLIN)
             self._holds_more |= was_in_body
+
+    def _begin(self, connection: Connection) -> None:
+        """Answer what lies ready at once; all else is a request thread's."""
+        request = connection.intake.sole_request()
+        answer = self._repeats.answer(request) if request else None
+        if answer is None:
+            connection.phase = Phase.BUSY
+            self._threads.submit(connection)
+            return
+        connection.intake.take()
+        try:
+            connection.sock.send(answer)
+        except OSError:
+            self._drop(connection)
+        else:
+            self._release(connection, keep_alive=True)
 
     def _send_rest(self, connection: Connection) -> None:
         try:
@@ -303,12 +320,15 @@ class WholeRequestWorker(ThreadWorker):  # type: ignore[misc]
         """Answer one request; True when the connection may carry another."""
         connection.sock.begin()
         request = None
+        received = connection.intake.take()
         try:
-            request = next(RequestParser(self.cfg, [connection.intake.take()], connection.client))
+            request = next(RequestParser(self.cfg, [received], connection.client))
             # Decoded before the application runs, so that bad framing is a 400 and not its failure.
             request.body = io.BytesIO(request.body.read())
             keep_alive = bool(self.handle_request(request, connection))
             connection.sock.flush()
+            if keep_alive and connection.sock.ready and not self.cfg.accesslog:
+                self._repeats.remember(received, connection.sock.ready)
         except StopIteration:  # a stream has ended, or the answer broke off
             return False
         except (http_errors.ParseException, http_errors.NoMoreData) as error:
