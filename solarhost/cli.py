@@ -1,11 +1,14 @@
 """The `solar-host` command."""
 
+import signal
 from typing import Any
 
 import click
 
 from solarhost import __version__
+from solarhost.commands.chat import chat
 from solarhost.commands.config import config
+from solarhost.commands.control import reconnect
 from solarhost.commands.doctor import doctor
 from solarhost.commands.failures import INTERRUPTED
 from solarhost.commands.instances import instances
@@ -23,11 +26,17 @@ class DefaultsToServe(click.Group):
         return super().parse_args(ctx, args or ["serve"])
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Ctrl-C ends a command without a word, as it does elsewhere."""
+        """Ctrl-C ends a command without a word, as it does elsewhere.
+
+        While it runs it may tidy up; before and after that there is nothing to tidy (see `__main__`).
+        """
+        outside = signal.signal(signal.SIGINT, signal.default_int_handler)
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:
             raise click.exceptions.Exit(INTERRUPTED) from None
+        finally:
+            signal.signal(signal.SIGINT, outside)
 
 
 @click.group(cls=DefaultsToServe, context_settings={"help_option_names": ["-h", "--help"]})
@@ -46,5 +55,5 @@ def serve_command() -> None:
     serve(settings_or_exit(), build)
 
 
-for command in (instances, models, jobs, resources, reservations, config, doctor):
+for command in (instances, chat, models, jobs, resources, reservations, config, doctor, reconnect):
     main.add_command(command)

@@ -1,7 +1,8 @@
 """`solar-host doctor`: what works on this machine, and what to do about the rest."""
 
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, as_completed
+from threading import Thread
 
 import click
 from rich.text import Text
@@ -13,7 +14,9 @@ from solarhost.commands.output import console, plain, print_json
 from solarhost.errors import SettingsError
 from solarhost.settings import Settings, read
 
-CHECKS: tuple[Callable[[Settings], list[Finding]], ...] = (
+Check = Callable[[Settings], list[Finding]]
+
+CHECKS: tuple[Check, ...] = (
     host.check_settings,
     host.check_port,
     host.check_disk,
@@ -37,7 +40,7 @@ def doctor(as_json: bool) -> None:
     Starts nothing and changes nothing. Green works or is not wanted, yellow is missing for something that
     you may want, red keeps the agent or what you configured from working.
     """
-    findings = examine()
+    findings = examine((lambda _: None) if as_json else _print)
     if as_json:
         print_json(
             [
@@ -45,22 +48,38 @@ def doctor(as_json: bool) -> None:
                 for one in findings
             ]
         )
-    else:
-        for one in findings:
-            _print(one)
     if any(one.level is Level.RED for one in findings):
         raise click.exceptions.Exit(FAILED)
 
 
-def examine() -> list[Finding]:
-    """All findings, in the order of the checks, which run at once."""
+def examine(tell: Callable[[Finding], None]) -> list[Finding]:
+    """All findings, in the order of the checks; these run at once, and `tell` hears of each as it comes."""
     try:
         settings = read()
     except SettingsError as error:
-        return [red("settings", str(error), "set it right; the other checks need the settings")]
-    with ThreadPoolExecutor(len(CHECKS), "check") as threads:
-        results = [threads.submit(check, settings) for check in CHECKS]
+        finding = red("settings", str(error), "set it right; the other checks need the settings")
+        tell(finding)
+        return [finding]
+    results = [_begin(check, settings) for check in CHECKS]
+    for result in as_completed(results):
+        for finding in result.result():
+            tell(finding)
     return [finding for result in results for finding in result.result()]
+
+
+def _begin(check: Check, settings: Settings) -> Future[list[Finding]]:
+    """In a daemon thread, so that Ctrl-C need not wait for one that hangs."""
+    result: Future[list[Finding]] = Future()
+
+    def work() -> None:
+        found = [red(check.__name__, "the check itself failed, see above", "report that as a fault")]
+        try:
+            found = check(settings)
+        finally:
+            result.set_result(found)
+
+    Thread(target=work, name=check.__name__, daemon=True).start()
+    return result
 
 
 def _print(finding: Finding) -> None:

@@ -21,7 +21,7 @@ BESIDE_CONFIG = ("priority", "managed_by", "intent_id", "gpu_ids", "vram_gb")
 
 
 def request_body(source: IO[str] | None, flags: Sequence[str]) -> dict[str, Any]:
-    """The body of `POST /instances`. Raises BadInput."""
+    """The body of `POST /instances`; its config may be empty. Raises BadInput."""
     body = read_document(source) if source is not None else {}
     config = body.pop("config", None)
     if config is None:  # a file may be the config itself
@@ -31,8 +31,6 @@ def request_body(source: IO[str] | None, flags: Sequence[str]) -> dict[str, Any]
         raise BadInput("config is not an object")
     for name, values in _grouped(flags).items():
         (body if name in BESIDE_CONFIG else config)[name] = _value(name, values)
-    if not config:
-        raise BadInput("nothing says what to create", "give -f FILE, or flags such as --alias and --model")
     return _as_json({**body, "config": config})
 
 
@@ -78,6 +76,8 @@ def _pairs(flags: Sequence[str]) -> Iterator[tuple[str, str]]:
 
 def _value(name: str, texts: Sequence[str]) -> object:
     """Text stays text where the config wants it (`--alias 7`); everything else is read as YAML."""
+    if texts == [""]:
+        return None  # not given
     field = FIELDS.get(name)
     if isinstance(field, fields.List) or name == "gpu_ids":
         items: list[object] = []

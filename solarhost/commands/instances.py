@@ -2,28 +2,22 @@
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from typing import Any
 
 import click
 from rich.live import Live
 
-from solarhost.commands.failures import CommandFailed, NoSuchThing
+from solarhost.commands.failures import BadInput, CommandFailed
+from solarhost.commands.instance_activity import activity, activity_fields, activity_table
 from solarhost.commands.instance_config import CONFIG_FLAGS, request_body
 from solarhost.commands.instance_logs import follow, read
+from solarhost.commands.instance_start import start_instance
 from solarhost.commands.moments import Moment, Since
 from solarhost.commands.names import find_instance
-from solarhost.commands.output import (
-    age,
-    console,
-    print_fields,
-    print_json,
-    print_table,
-    table,
-)
+from solarhost.commands.output import age, console, print_fields, print_json, print_table
 from solarhost.commands.remote import Remote, path, remote_command
 
-TOP_COLUMNS = ("ALIAS", "STATUS", "PORT", "PHASE", "SLOTS", "TOK/S", "PROMPT", "GENERATED", "WAITING")
+CHANGEABLE = ("config", "managed_by", "intent_id")
 
 
 @click.group(name="instances")
@@ -69,6 +63,9 @@ def show(remote: Remote, as_json: bool, name: str) -> None:
         return
     config = {key: "set" if key == "api_key" and value else value for key, value in one["config"].items()}
     print_fields((key, value) for key, value in one.items() if key != "config")
+    if one["status"] == "running":
+        click.echo("\nactivity")
+        print_fields((f"  {key}", value) for key, value in activity_fields(remote, one["id"]))
     click.echo("\nconfig")
     print_fields((f"  {key}", value) for key, value in config.items())
 
@@ -84,18 +81,47 @@ def create(remote: Remote, as_json: bool, source: Any, start_it: bool, flags: tu
     A flag is a field of the config: --alias chat --model ./m.gguf --ctx-size 4096. A list is the flag
     several times; a value that begins with dashes is written --extra-args=--verbose.
     """
-    answer = remote.call("POST", "/instances", request_body(source, flags))
+    body = request_body(source, flags)
+    if not body["config"]:
+        raise BadInput("nothing says what to create", "give -f FILE, or flags such as --alias and --model")
+    answer = remote.call("POST", "/instances", body)
     made = answer["instance"]
     for warning in answer.get("warnings", ()):
         click.echo(f"Warning: {warning}", err=True)
     if start_it:
         if not as_json:
             click.echo(f"created {made['id']}")
-        made = remote.call("POST", path("instances", made["id"], "start"), answer_s=None)["instance"]
+        made = start_instance(remote, made["id"])
     if as_json:
         print_json(made)
     else:
         click.echo(f"{made['config']['alias']} runs on port {made['port']}" if start_it else made["id"])
+
+
+@instances.command(context_settings=CONFIG_FLAGS)
+@click.option("-f", "--file", "source", type=click.File(), help="JSON or YAML file, `-` for stdin.")
+@click.argument("name")
+@click.argument("flags", nargs=-1, type=click.UNPROCESSED, metavar="[--FIELD VALUE]...")
+@remote_command
+def update(remote: Remote, as_json: bool, source: Any, name: str, flags: tuple[str, ...]) -> None:
+    """Change the config of a stopped instance: the fields that are given, the others stay.
+
+    An empty value, written --FIELD=, takes a field back to its default.
+    """
+    one = find_instance(remote, name)
+    changes = request_body(source, flags)
+    if changes == {"config": {}}:
+        raise BadInput("nothing says what to change", "give -f FILE, or flags such as --ctx-size")
+    if fixed := [key for key in changes if key not in CHANGEABLE]:
+        raise BadInput(f"{', '.join(fixed)} can't be changed", "remove the instance and create it anew")
+    body = {**changes, "config": {**one["config"], **changes["config"]}}
+    answer = remote.call("PUT", path("instances", one["id"]), body)
+    for warning in answer["warnings"]:
+        click.echo(f"Warning: {warning}", err=True)
+    if as_json:
+        print_json(answer["instance"])
+    else:
+        click.echo(f"{name} updated")
 
 
 @instances.command()
@@ -103,7 +129,7 @@ def create(remote: Remote, as_json: bool, source: Any, start_it: bool, flags: tu
 @remote_command
 def start(remote: Remote, as_json: bool, names: tuple[str, ...]) -> None:
     """Start, and wait until it is ready or has failed."""
-    _each(names, as_json, lambda name: _order(remote, name, "start"), "started")
+    _each(names, as_json, lambda name: start_instance(remote, find_instance(remote, name)["id"]), "started")
 
 
 @instances.command()
@@ -111,7 +137,11 @@ def start(remote: Remote, as_json: bool, names: tuple[str, ...]) -> None:
 @remote_command
 def stop(remote: Remote, as_json: bool, names: tuple[str, ...]) -> None:
     """Stop, and wait until none of its processes is alive."""
-    _each(names, as_json, lambda name: _order(remote, name, "stop"), "stopped")
+
+    def stopped(name: str) -> Mapping[str, Any]:
+        return _stop(remote, find_instance(remote, name)["id"])
+
+    _each(names, as_json, stopped, "stopped")
 
 
 @instances.command()
@@ -119,7 +149,11 @@ def stop(remote: Remote, as_json: bool, names: tuple[str, ...]) -> None:
 @remote_command
 def restart(remote: Remote, as_json: bool, names: tuple[str, ...]) -> None:
     """Stop it if it runs, then start it."""
-    _each(names, as_json, lambda name: _order(remote, name, "restart"), "restarted")
+
+    def restarted(name: str) -> Mapping[str, Any]:
+        return start_instance(remote, find_instance(remote, name)["id"], "restart")
+
+    _each(names, as_json, restarted, "restarted")
 
 
 @instances.command()
@@ -132,7 +166,7 @@ def rm(remote: Remote, as_json: bool, names: tuple[str, ...], force: bool) -> No
     def remove(name: str) -> Mapping[str, Any]:
         one = find_instance(remote, name)
         if force:
-            remote.call("POST", path("instances", one["id"], "stop"), answer_s=None)
+            _stop(remote, one["id"])
         elif one["status"] not in ("stopped", "failed"):
             raise CommandFailed(f"{name} is {one['status']}", "stop it first, or give --force")
         return dict(remote.call("DELETE", path("instances", one["id"]))["instance"])
@@ -169,19 +203,18 @@ def top(remote: Remote, as_json: bool, interval: float, once: bool) -> None:
     """Show what the instances are doing, until Ctrl-C."""
     screen = console()
     if as_json:
-        print_json(_activity(remote))
+        print_json(activity(remote))
     elif once or not screen.is_terminal:
-        screen.print(table(TOP_COLUMNS, _top_rows(_activity(remote))))
+        screen.print(activity_table(activity(remote)))
     else:
         with Live(console=screen, auto_refresh=False, screen=True) as live:
             while True:
-                live.update(table(TOP_COLUMNS, _top_rows(_activity(remote))), refresh=True)
+                live.update(activity_table(activity(remote)), refresh=True)
                 time.sleep(interval)
 
 
-def _order(remote: Remote, name: str, what: str) -> Mapping[str, Any]:
-    one = find_instance(remote, name)
-    return dict(remote.call("POST", path("instances", one["id"], what), answer_s=None)["instance"])
+def _stop(remote: Remote, instance_id: str) -> Mapping[str, Any]:
+    return dict(remote.call("POST", path("instances", instance_id, "stop"), answer_s=None)["instance"])
 
 
 def _each(names: Sequence[str], as_json: bool, work: Callable[[str], Mapping[str, Any]], done: str) -> None:
@@ -202,38 +235,3 @@ def _each(names: Sequence[str], as_json: bool, work: Callable[[str], Mapping[str
         print_json(results)
     if failed is not None:
         raise click.exceptions.Exit(failed.exit_code)
-
-
-def _activity(remote: Remote) -> list[dict[str, Any]]:
-    """All instances, those that run with their state and counters."""
-    found = []
-    for one in remote.get("/instances"):
-        state = usage = None
-        if one["status"] == "running":
-            with suppress(NoSuchThing):  # it was removed a moment ago
-                state = remote.get(path("instances", one["id"], "state"))
-                usage = remote.get(path("instances", one["id"], "usage"))
-        basics = {key: one[key] for key in ("id", "status", "port")}
-        found.append({**basics, "alias": one["config"]["alias"], "state": state, "usage": usage})
-    return found
-
-
-def _top_rows(activity: Sequence[Mapping[str, Any]]) -> list[Sequence[object]]:
-    rows: list[Sequence[object]] = []
-    for one in activity:
-        state, usage = one["state"] or {}, one["usage"] or {}
-        speed = state.get("decode_tps")
-        rows.append(
-            (
-                one["alias"],
-                one["status"],
-                one["port"],
-                state.get("phase"),
-                state.get("active_slots"),
-                None if speed is None else f"{speed:.1f}",
-                usage.get("prompt_tokens_total"),
-                usage.get("generated_tokens_total"),
-                usage.get("requests_deferred"),
-            )
-        )
-    return rows

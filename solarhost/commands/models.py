@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from contextlib import suppress
-from threading import Thread
 from typing import Any
 
 import click
@@ -12,6 +11,7 @@ from solarhost.commands.failures import BadInput, CommandFailed
 from solarhost.commands.names import find_id
 from solarhost.commands.output import age, console, plain, print_json, print_table, size
 from solarhost.commands.remote import Remote, path, remote_command
+from solarhost.commands.slowcall import SlowCall
 
 LOOK_S = 0.5
 
@@ -62,7 +62,7 @@ def pull(
     body = _request(source, include, backend, ref)
     uri = body["source_uri"]
     running = _find_pull(remote, uri)
-    call = PullCall(remote, body)
+    call = SlowCall(remote, "POST", "/models/pull", body)
     call.start()
     try:
         _show_progress(remote, uri, call)
@@ -74,6 +74,35 @@ def pull(
         print_json(answer)
     else:
         click.echo(f"{answer['path']}{' (it was here already)' if answer['cached'] else ''}")
+
+
+@models.command()
+@remote_command
+def pulls(remote: Remote, as_json: bool) -> None:
+    """List the pulls that run or wait for their turn."""
+    found = remote.get("/models/pulls")
+    if as_json:
+        print_json(found)
+        return
+    rows = [
+        (one["id"][:8], one["source_uri"], _phase(one), _share(one), size(one["bytes_done"]), _speed(one))
+        for one in found
+    ]
+    print_table(("ID", "SOURCE", "PHASE", "DONE", "BYTES", "SPEED"), rows, empty="No pulls.")
+
+
+@models.command()
+@click.argument("pull_id", metavar="ID")
+@remote_command
+def cancel(remote: Remote, as_json: bool, pull_id: str) -> None:
+    """Cancel a pull, by its ID (or the beginning of it) or its source."""
+    running = _find_pull(remote, pull_id)
+    found = running["id"] if running else find_id("pull", pull_id, remote.get("/models/pulls"), "id")
+    answer = remote.call("DELETE", path("models", "pulls", found), answer_s=None)
+    if as_json:
+        print_json(answer)
+    else:
+        click.echo(f"{found} cancelled")
 
 
 @models.command()
@@ -90,29 +119,6 @@ def rm(remote: Remote, as_json: bool, name: str, include: tuple[str, ...]) -> No
         print_json(answer)
     else:
         click.echo(f"{slug}: {len(answer['removed'])} files removed, {size(answer['freed_bytes'])} freed")
-
-
-class PullCall(Thread):
-    """Waits for the answer to a pull; a daemon, so that Ctrl-C need not wait for it, too."""
-
-    def __init__(self, remote: Remote, body: dict[str, Any]):
-        super().__init__(name="pull", daemon=True)
-        self._remote = remote
-        self._body = body
-        self._answer: dict[str, Any] = {}
-        self._failure: CommandFailed | None = None
-
-    def run(self) -> None:
-        try:
-            self._answer = self._remote.call("POST", "/models/pull", self._body, answer_s=None)
-        except CommandFailed as error:
-            self._failure = error
-
-    def result(self) -> dict[str, Any]:
-        """What the agent answered, once the thread has ended. Raises CommandFailed."""
-        if self._failure is not None:
-            raise self._failure
-        return self._answer
 
 
 def _request(source: str, include: tuple[str, ...], backend: str | None, ref: str | None) -> dict[str, Any]:
@@ -134,7 +140,7 @@ def _request(source: str, include: tuple[str, ...], backend: str | None, ref: st
     }
 
 
-def _show_progress(remote: Remote, uri: str, call: PullCall) -> None:
+def _show_progress(remote: Remote, uri: str, call: SlowCall) -> None:
     """A bar on stderr until the call is answered."""
     columns = (
         TextColumn("{task.description}"),
@@ -151,12 +157,27 @@ def _show_progress(remote: Remote, uri: str, call: PullCall) -> None:
 
 
 def _update(bar: Progress, task: TaskID, running: Mapping[str, Any] | None) -> None:
-    if running is None:
-        return
-    phase = plain(running["phase"])
-    if running["phase"] == "queued":
-        phase = f"queued behind {running['queue_position']}"
-    bar.update(task, description=phase, completed=running["bytes_done"], total=running["bytes_total"])
+    if running is not None:
+        bar.update(
+            task,
+            description=_phase(running),
+            completed=running["bytes_done"],
+            total=running["bytes_total"],
+        )
+
+
+def _phase(pull: Mapping[str, Any]) -> str:
+    if pull["phase"] == "queued":
+        return f"queued behind {pull['queue_position']}"
+    return plain(pull["phase"])
+
+
+def _share(pull: Mapping[str, Any]) -> str | None:
+    return f"{pull['bytes_done'] / pull['bytes_total']:.0%}" if pull["bytes_total"] else None
+
+
+def _speed(pull: Mapping[str, Any]) -> str | None:
+    return f"{size(pull['speed_bps'])}/s" if pull["speed_bps"] else None
 
 
 def _find_pull(remote: Remote, uri: str) -> Mapping[str, Any] | None:

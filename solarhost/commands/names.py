@@ -7,6 +7,8 @@ from typing import Any
 from solarhost.commands.failures import BadInput, NoSuchThing
 from solarhost.commands.remote import Remote
 
+LISTING = {"pull": "models pulls"}  # else the plural, and ls
+
 
 def find_instance(remote: Remote, name: str) -> dict[str, Any]:
     """Raises NoSuchThing, or BadInput when it names several."""
@@ -39,4 +41,6 @@ def choose(
 
 def _suggest(what: str, name: str, known: Iterable[str]) -> str:
     near = get_close_matches(name, list(known), n=1)
-    return f"did you mean {near[0]!r}?" if near else f"`solar-host {what}s ls` lists all"
+    return (
+        f"did you mean {near[0]!r}?" if near else f"`solar-host {LISTING.get(what, f'{what}s ls')}` lists all"
+    )

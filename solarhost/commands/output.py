@@ -90,13 +90,23 @@ def console(*, stderr: bool = False) -> Console:
 
 def age(moment: str | None) -> str | None:
     """How long ago, in one unit."""
-    if moment is None:
-        return None
-    seconds = max(0, (datetime.now(UTC) - datetime.fromisoformat(moment)).total_seconds())
+    return None if moment is None else _span(-_seconds_until(moment))
+
+
+def until(moment: str | None) -> str | None:
+    """In how long, in one unit."""
+    return None if moment is None else f"in {_span(_seconds_until(moment))}"
+
+
+def _seconds_until(moment: str) -> float:
+    return (datetime.fromisoformat(moment) - datetime.now(UTC)).total_seconds()
+
+
+def _span(seconds: float) -> str:
     for unit, size in (("d", 86400), ("h", 3600), ("min", 60)):
         if seconds >= size:
             return f"{seconds // size:.0f} {unit}"
-    return f"{seconds:.0f} s"
+    return f"{max(0.0, seconds):.0f} s"
 
 
 def size(count: float | None) -> str | None:

@@ -32,6 +32,7 @@ class Remote:
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise _bad_address(url)
         self.url = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path.rstrip('/')}"
+        self.host = parts.hostname
         self.key = key
         self._use_proxies = not is_loopback(parts.hostname)
         self._is_known = False
@@ -102,7 +103,7 @@ class Remote:
 
     def unreachable(self, error: Exception) -> Unreachable:
         return Unreachable(
-            f"no agent answers at {self.url}: {_cause(error)}",
+            f"no agent answers at {self.url}: {cause_of(error)}",
             "start it with `solar-host`, or name another with --url or SOLAR_HOST_URL; "
             "`solar-host doctor` looks closer",
         )
@@ -147,8 +148,11 @@ class Remote:
 
 def local_url(settings: Settings) -> str:
     """The address under which an agent with these settings is reached from this machine."""
-    host = ANY_ADDRESS.get(settings.host, settings.host)
-    return f"http://{f'[{host}]' if ':' in host else host}:{settings.port}"
+    return http_url(ANY_ADDRESS.get(settings.host, settings.host), settings.port)
+
+
+def http_url(host: str, port: int) -> str:
+    return f"http://{f'[{host}]' if ':' in host else host}:{port}"
 
 
 def _bad_address(url: str) -> BadInput:
@@ -205,7 +209,7 @@ def _hint(status: int, body: Mapping[str, Any]) -> str:
     return ""
 
 
-def _cause(error: BaseException) -> str:
+def cause_of(error: BaseException) -> str:
     """The innermost reason, in the words of the system."""
     if isinstance(error, requests.Timeout):
         return "no answer in time"

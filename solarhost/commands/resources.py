@@ -7,7 +7,7 @@ import click
 
 from solarhost.commands.moments import Span
 from solarhost.commands.names import find_id
-from solarhost.commands.output import print_json, print_table
+from solarhost.commands.output import print_json, print_table, until
 from solarhost.commands.remote import Remote, path, remote_command
 
 BAR = 20
@@ -99,8 +99,8 @@ def rm(remote: Remote, as_json: bool, reservation: str) -> None:
 
 
 def _print_reservations(found: list[Mapping[str, Any]]) -> None:
-    keys = ("job_id", "status", "vram_gb", "ram_gb", "disk_gb", "gpu_ids", "expires_at")
-    rows = [(one["id"][:8], *(one[key] for key in keys)) for one in found]
+    keys = ("job_id", "status", "vram_gb", "ram_gb", "disk_gb", "gpu_ids")
+    rows = [(one["id"][:8], *(one[key] for key in keys), until(one["expires_at"])) for one in found]
     columns = ("ID", "JOB", "STATUS", "VRAM", "RAM", "DISK", "GPUS", "UNTIL")
     print_table(columns, rows, empty="No reservations.")
 

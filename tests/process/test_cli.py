@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import partial
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from threading import Thread
@@ -18,6 +19,7 @@ from tests.agent import ROOT, Agent, free_port, wait_until
 from tests.jobs_fixtures import body, shell, waiting
 from tests.process.models_faults import Content, noise
 from tests.process.models_hub import Hub
+from tests.terminal import Terminal
 
 FAKE = ROOT / "tests" / "process" / "fake_llama.py"
 Cli = Callable[..., Result]
@@ -35,15 +37,7 @@ def cli_agent(tmp_path_factory):
 
 @pytest.fixture
 def cli(cli_agent: Agent) -> Cli:
-    def run(*arguments: str, code: int = 0, stdin: str | None = None, key: str = cli_agent.key) -> Result:
-        environment = {"SOLAR_HOST_URL": cli_agent.url, "SOLAR_HOST_KEY": key}
-        result = CliRunner().invoke(main, arguments, input=stdin, env=environment, prog_name="solar-host")
-        assert result.exit_code == code, result.output
-        assert "Traceback" not in result.stderr
-        assert cli_agent.key not in result.output
-        return result
-
-    return run
+    return partial(_cli, cli_agent)
 
 
 @pytest.fixture
@@ -58,6 +52,8 @@ def test_an_instance_from_creation_to_removal(cli, weights):
     assert made["config"]["ctx_size"] == 4096
     assert made["config"]["extra_args"] == ["--lines=30"]
     assert "started" in cli("instances", "start", made["id"][:6]).stdout
+    # It answers as soon as it listens, and its last lines are read a moment later.
+    wait_until(lambda: "listening" in cli("instances", "logs", "life").stdout, 30, "all that it printed")
     assert "running" in cli("instances", "ls").stdout
     [shown] = json.loads(cli("instances", "top", "--json").stdout)
     assert shown["state"]["phase"] == "idle"
@@ -68,10 +64,19 @@ def test_an_instance_from_creation_to_removal(cli, weights):
     later = cli("instances", "logs", "life", "--json", "--since", str(seq)).stdout.splitlines()
     assert json.loads(later[0])["seq"] == seq + 1
     assert cli("instances", "logs", "life", "--since", "2000-01-01").stdout.count("line ") == 30
+    shown = cli("instances", "show", "life").stdout
+    assert "idle" in shown.partition("activity")[2].partition("config")[0]
+    assert "stop it before" in cli("instances", "update", "life", "--ctx-size", "1024", code=1).stderr
     assert "is running" in cli("instances", "rm", "life", code=1).stderr
     cli("instances", "restart", "life")
     assert json.loads(cli("instances", "show", "life", "--json").stdout)["run"] == 2
     cli("instances", "stop", "life")
+    changed = cli("instances", "update", "life", "--ctx-size", "1024", "--extra-args=", "--json").stdout
+    assert json.loads(changed)["config"]["ctx_size"] == 1024
+    assert json.loads(changed)["config"]["alias"] == "life"
+    assert "extra_args" not in json.loads(changed)["config"]
+    assert "what to change" in cli("instances", "update", "life", code=2).stderr
+    assert "can't be changed" in cli("instances", "update", "life", "--priority", "staging", code=2).stderr
     cli("instances", "rm", "life")
     assert json.loads(cli("instances", "ls", "--json").stdout) == []
     assert "line 29" in cli("instances", "logs", made["id"]).stdout  # its file is still there
@@ -115,7 +120,7 @@ def test_a_name_that_fits_nothing_or_several(cli, weights):
 
 def test_reservations_and_resources(cli):
     made = cli("reservations", "create", "--job-id", "j1", "--ram-gb", "0.25", "--ttl", "2h").stdout.strip()
-    assert "j1" in cli("reservations", "ls").stdout
+    assert "in 1 h" in cli("reservations", "ls").stdout
     assert "RAM" in cli("resources").stdout
     assert json.loads(cli("resources", "--json").stdout)["reservations"][0]["id"] == made
     too_much = cli("reservations", "create", "--job-id", "j2", "--ram-gb", "999999", code=1)
@@ -178,24 +183,28 @@ def test_a_pull_from_the_hub(make_agent, tmp_path):
         given_up = _spawn(agent, "models", "pull", "org/model", stdout=subprocess.PIPE)
         try:
             wait_until(lambda: _phases(agent) == ["downloading"], 20, "the download")
+            assert "huggingface://org/model" in _cli(agent, "models", "pulls").stdout
             given_up.send_signal(signal.SIGINT)
             assert b"cancelled" in given_up.communicate(timeout=20)[0]
         finally:
             given_up.kill()
             given_up.wait()
         assert given_up.returncode == 130
-        assert agent.get("/models/pulls").json() == []
+        assert "No pulls" in _cli(agent, "models", "pulls").stdout
+        with _spawn(agent, "models", "pull", "org/model", stdout=subprocess.PIPE) as ended:
+            wait_until(lambda: _phases(agent) == ["downloading"], 20, "the download")
+            assert "models pulls` lists" in _cli(agent, "models", "cancel", "another", code=3).stderr
+            assert "cancelled" in _cli(agent, "models", "cancel", "huggingface://org/model").stdout
+            assert b"Error: " in ended.communicate(timeout=20)[0]
+        assert ended.returncode == 1
         with _spawn(
             agent, "models", "pull", "org/model", "--include", "*.gguf", stdout=subprocess.PIPE
         ) as pull:
             output = pull.communicate(timeout=60)[0].decode()
         assert pull.returncode == 0, output
         assert output.strip().endswith("models/hf--org--model")
-        environment = {"SOLAR_HOST_URL": agent.url, "SOLAR_HOST_KEY": agent.key}
-        listed = CliRunner().invoke(main, ["models", "ls"], env=environment)
-        assert "huggingface://org/model" in listed.stdout
-        removed = CliRunner().invoke(main, ["models", "rm", "huggingface://org/model"], env=environment)
-        assert "1 files removed" in removed.stdout
+        assert "huggingface://org/model" in _cli(agent, "models", "ls").stdout
+        assert "1 files removed" in _cli(agent, "models", "rm", "huggingface://org/model").stdout
     finally:
         hub.end()
 
@@ -205,10 +214,7 @@ def test_a_job_from_its_submission_to_its_end(make_agent, docker_engine, tmp_pat
     agent.start()
 
     def cli(*arguments: str, code: int = 0, stdin: str | None = None) -> Result:
-        environment = {"SOLAR_HOST_URL": agent.url, "SOLAR_HOST_KEY": agent.key}
-        result = CliRunner().invoke(main, ["jobs", *arguments], input=stdin, env=environment)
-        assert result.exit_code == code, result.output
-        return result
+        return _cli(agent, "jobs", *arguments, code=code, stdin=stdin)
 
     sent = json.dumps(body("cli-1", shell("one", "echo first; sleep 1; echo last"), shell("two", "exit 4")))
     assert cli("submit", "-f", "-", stdin=sent).stdout.strip() == "cli-1"
@@ -246,6 +252,18 @@ def test_a_followed_log_goes_on_after_a_restart_of_the_agent(make_agent, weights
         agent.post(f"/instances/{instance_id}/stop")
 
 
+def _cli(
+    agent: Agent, *arguments: str, code: int = 0, stdin: str | None = None, key: str | None = None
+) -> Result:
+    """One command in this process."""
+    environment = {"SOLAR_HOST_URL": agent.url, "SOLAR_HOST_KEY": key or agent.key}
+    result = CliRunner().invoke(main, arguments, input=stdin, env=environment, prog_name="solar-host")
+    assert result.exit_code == code, result.output
+    assert "Traceback" not in result.stderr
+    assert agent.key not in result.output
+    return result
+
+
 def _phases(agent: Agent) -> list[str]:
     return [one["phase"] for one in agent.get("/models/pulls").json()]
 
@@ -267,3 +285,37 @@ def test_a_start_that_ran_nothing_sends_nobody_to_its_log(cli):
     assert "there is no file /none.gguf" in made.stderr
     assert "instances logs" not in made.stderr
     cli("instances", "rm", "no-file")
+
+
+def test_ctrl_c_is_quiet_even_during_the_imports():
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-X", "importtime", "-m", "solarhost", "--help"]
+    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as early:
+        assert early.stderr is not None
+        next(line for line in early.stderr if line.split(b"|")[-1].strip() == b"click")
+        early.send_signal(signal.SIGINT)
+        rest = early.communicate(timeout=20)[1]
+    assert early.returncode == 130
+    assert b"Traceback" not in rest
+    assert b"solarhost.cli" not in rest
+
+
+def test_a_start_on_a_terminal_shows_how_far_it_is_and_goes_on_after_ctrl_c(cli, cli_agent, weights):
+    cli("instances", "create", "--alias", "slow", "--model", weights, "--extra-args=--never-ready")
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "SOLAR_HOST_URL": cli_agent.url}
+    command = [sys.executable, "-m", "solarhost", "instances", "start", "slow"]
+    terminal = Terminal(command, {**environment, "SOLAR_HOST_KEY": cli_agent.key, "TERM": "xterm"})
+    try:
+        terminal.wait_for("slow starting, ")
+        terminal.wait_for("listening")  # the newest line of its log
+        terminal.interrupt()
+        terminal.wait_for("the start goes on")
+        assert terminal.end() == 130
+    finally:
+        terminal.close()
+    assert json.loads(cli("instances", "show", "slow", "--json").stdout)["status"] == "starting"
+    cli("instances", "rm", "-f", "slow")
+
+
+def test_a_link_that_is_not_wanted_can_not_be_tried_again(cli):
+    assert "control" in cli("reconnect", code=1).stderr

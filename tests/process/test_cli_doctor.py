@@ -11,7 +11,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
+
+from solarhost.commands.checks import programs
 from solarhost.commands.checks.finding import Level
+from solarhost.commands.checks.host import check_disk, check_folders
 from solarhost.commands.checks.outside import check_control
 from solarhost.commands.checks.programs import check_docker
 from solarhost.settings import Settings
@@ -20,8 +24,9 @@ from tests.agent import ROOT
 
 def _alone(folder: Path, *arguments: str, **settings: str) -> subprocess.CompletedProcess[str]:
     """A command in a folder of its own, where there is neither torch nor a Docker."""
-    (folder / "broken").mkdir(exist_ok=True)
-    (folder / "broken" / "torch.py").write_text("raise ImportError('libcuda is missing')")
+    if not (folder / "broken").exists():
+        (folder / "broken").mkdir()
+        (folder / "broken" / "torch.py").write_text("raise ImportError('libcuda is missing')")
     environment = {
         **os.environ,
         "PYTHONPATH": f"{folder / 'broken'}:{ROOT}",
@@ -39,11 +44,10 @@ def _alone(folder: Path, *arguments: str, **settings: str) -> subprocess.Complet
     )
 
 
-def test_doctor_finds_what_is_broken(tmp_path, port):
+def test_doctor_finds_what_is_broken(tmp_path, port, llama_server):
     (tmp_path / "models").write_text("a file in the place of the folder")
     server = tmp_path / "llama-server"
-    server.write_text("#!/bin/sh\necho 'error while loading shared libraries: libggml.so'\nexit 127\n")
-    server.chmod(0o755)
+    shutil.copy(llama_server, server)  # without the libraries beside it
     with socket.create_server(("0.0.0.0", port)):
         done = _alone(
             tmp_path,
@@ -61,7 +65,7 @@ def test_doctor_finds_what_is_broken(tmp_path, port):
     assert "API_KEY is not set" in found["settings"]["text"]
     assert "is taken" in found["port"]["text"]
     assert "is not a folder" in found["folders"]["text"]
-    assert "shared libraries" in found["llama-server"]["text"]
+    assert "error while loading shared libraries: lib" in found["llama-server"]["text"]
     assert "libcuda is missing" in found["torch"]["text"]
     assert {name for name, one in found.items() if one["level"] == "red"} == {
         "settings", "port", "folders", "llama-server", "control",
@@ -73,6 +77,67 @@ def test_doctor_finds_what_is_broken(tmp_path, port):
         "registry",
     }
     assert all(one["next_step"] for one in found.values() if one["level"] != "green")
+
+
+def test_doctor_on_a_machine_where_nothing_is_installed(tmp_path, port):
+    (tmp_path / "broken").mkdir()
+    (tmp_path / "broken" / "torch.py").write_text("raise ModuleNotFoundError(\"No module named 'torch'\")")
+    done = _alone(tmp_path, "doctor", PATH="/nowhere", PORT=str(port), MIN_FREE_DISK_GB="0")
+    assert done.returncode == 0, done.stdout + done.stderr  # an agent would run, though nothing with it
+    assert f"✓ port: {port} on 127.0.0.1 is free" in done.stdout
+    assert "! settings: valid, with the default key on 127.0.0.1" in done.stdout
+    assert "! llama-server: llama-server is neither on PATH" in done.stdout
+    assert "! torch: not installed → only for HuggingFace models: pip install" in done.stdout
+    assert "! docker: there is no socket" in done.stdout
+
+
+def test_a_disk_that_is_nearly_full(small_disk):
+    (small_disk / "weights").write_bytes(b"x" * (1 << 20))
+    [finding] = check_disk(_in(small_disk))
+    assert finding.level is Level.RED
+    assert "0.0 GiB free" in finding.text
+
+
+def test_folders_that_can_not_be_written(small_disk):
+    subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
+    found = check_folders(_in(small_disk))
+    assert [finding.level for finding in found] == [Level.RED] * 4
+    assert found[0].text == f"MODELS_DIR: {small_disk} can't be written: Read-only file system"
+    assert "MODELS_DIR" in found[0].next_step
+
+
+def test_a_torch_that_hangs_ends_nothing(tmp_path, monkeypatch):
+    (tmp_path / "torch.py").write_text("import threading; threading.Event().wait()")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setattr(programs, "TORCH_S", 1.0)
+    [finding] = programs.check_torch(Settings())
+    assert finding.level is Level.YELLOW
+    assert "not imported within 1 s" in finding.text
+
+
+def test_doctor_tells_what_a_running_agent_finds_wrong(make_agent, tmp_path):
+    agent = make_agent(DOCKER_HOST=f"unix://{tmp_path}/none.sock")
+    (agent.folder / "config.json").write_text("{ broken")
+    agent.start()
+    [problem] = agent.get("/health").json()["problems"]
+    done = _alone(tmp_path, "doctor", "--json", API_KEY=agent.key, PORT=str(agent.port))
+    found = [one for one in json.loads(done.stdout) if one["check"] == "agent"]
+    assert [(one["level"], one["text"]) for one in found] == [("yellow", problem)]
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of its own with 2 MiB."""
+    folder = tmp_path / "small"
+    folder.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(folder)], check=True)
+    yield folder
+    subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+def _in(folder: Path) -> Settings:
+    names = {name: folder / name for name in ("models_dir", "log_dir", "jobs_dir")}
+    return Settings(**names, config_file=folder / "config.json")
 
 
 def test_doctor_is_content_with_a_running_agent(agent, llama_server, tmp_path):

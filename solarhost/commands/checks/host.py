@@ -5,10 +5,13 @@ import os
 import shutil
 import socket
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import requests
 
+from solarhost.commands.checks.agent import health_of_agent, takes_key
 from solarhost.commands.checks.finding import Finding, green, red, yellow
 from solarhost.commands.config import ENV_FILE, misspelt
 from solarhost.commands.remote import local_url
@@ -16,7 +19,6 @@ from solarhost.errors import SettingsError
 from solarhost.settings import DEFAULT_API_KEY, Settings, check
 
 GIB = 1 << 30
-ANSWER_S = 5.0
 ALMOST_FULL_GB = 1.0
 
 
@@ -35,35 +37,22 @@ def check_settings(settings: Settings) -> list[Finding]:
 
 
 def check_port(settings: Settings) -> list[Finding]:
-    """Free for the agent, or held by the agent itself."""
-    return [_agent(settings) or _bindable(settings)]
+    """Free for the agent, or held by the agent itself; then also what that finds wrong."""
+    health = health_of_agent(settings)
+    return [_bindable(settings)] if health is None else _agent(settings, health)
 
 
-def _agent(settings: Settings) -> Finding | None:
-    """What answers at the port, if anything does."""
+def _agent(settings: Settings, health: Mapping[str, Any]) -> list[Finding]:
     url = local_url(settings)
     try:
-        with requests.Session() as session:
-            session.trust_env = False
-            about = session.get(f"{url}/", timeout=ANSWER_S, allow_redirects=False).json()
-            service = about.get("service") if isinstance(about, dict) else None
-            if service != "solar-host":
-                return None
-            answer = session.get(
-                f"{url}/instances",
-                headers={"X-API-Key": settings.api_key},
-                timeout=ANSWER_S,
-                allow_redirects=False,
-            )
-    except (requests.RequestException, ValueError):
-        return None
-    if answer.status_code == requests.codes.unauthorized:
-        return red(
-            "port",
-            f"an agent answers at {url} and refuses API_KEY",
-            "restart it, or give it the same API_KEY",
-        )
-    return green("port", f"the agent {about.get('version')} answers at {url}")
+        takes_it = takes_key(settings)
+    except requests.RequestException:
+        return [red("port", f"an agent answered at {url} and stopped doing so", "look at its log")]
+    if not takes_it:
+        step = "restart it, or give it the same API_KEY"
+        return [red("port", f"an agent answers at {url} and refuses API_KEY", step)]
+    problems = [yellow("agent", sentence, "its own log says more") for sentence in health.get("problems", ())]
+    return [green("port", f"the agent {health.get('version')} answers at {url}"), *problems]
 
 
 def _bindable(settings: Settings) -> Finding:

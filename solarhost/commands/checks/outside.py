@@ -5,10 +5,8 @@ import socket
 import time
 from typing import Any
 
-import requests
-
+from solarhost.commands.checks.agent import health_of_agent
 from solarhost.commands.checks.finding import Finding, green, red, yellow
-from solarhost.commands.remote import local_url
 from solarhost.control.address import control_address
 from solarhost.control.connection import Connection, LinkDown, Unauthorized
 from solarhost.errors import SettingsError
@@ -57,14 +55,11 @@ def check_control(settings: Settings) -> list[Finding]:
 
 
 def _link_of_agent(settings: Settings) -> dict[str, Any] | None:
-    try:
-        with requests.Session() as session:
-            session.trust_env = False
-            health = session.get(f"{local_url(settings)}/health", timeout=ANSWER_S).json()
-        link: dict[str, Any] = health["control"]
-        return link if link["state"] != "disabled" else None
-    except (requests.RequestException, ValueError, KeyError, TypeError):
+    health = health_of_agent(settings)
+    if health is None or health["control"]["state"] == "disabled":
         return None
+    link: dict[str, Any] = health["control"]
+    return link
 
 
 def _judge(link: dict[str, Any], address: str) -> Finding:
@@ -76,7 +71,7 @@ def _judge(link: dict[str, Any], address: str) -> Finding:
                 "control", f"{address} waits for an administrator's approval", "approve the host there"
             )
         case "rejected":
-            step = "have it approved there, then POST /reconnect"
+            step = "have it approved there, then `solar-host reconnect`"
             return red("control", f"{address} has rejected this host", step)
         case "unauthorized":
             return _refused(address)

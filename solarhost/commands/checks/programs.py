@@ -14,7 +14,7 @@ from solarhost.resources.nvml import NvmlGpus
 from solarhost.settings import Settings
 
 VERSION_S = 20.0
-TORCH_S = 90.0  # a cold import from a slow disk
+TORCH_S = 30.0  # a cold import from a slow disk takes half of it
 UNIT = "solar-host.service"
 TORCH = """\
 import json, torch
