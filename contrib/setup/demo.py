@@ -108,7 +108,7 @@ def _spawn(settings: Settings) -> subprocess.Popen[bytes]:
     if not settings.llama_server_path:
         environment["LLAMA_SERVER_PATH"] = str(ensure_llama_server())
     say(f"Starting the agent; its own log is {path}")
-    with path.open("wb") as log:
+    with path.open("ab") as log:
         return subprocess.Popen(
             [sys.executable, "-m", "solarhost", "serve"],
             env=environment,
@@ -127,8 +127,8 @@ def _wait_until_up(client: Client, agent: subprocess.Popen[bytes], log: Path) ->
     deadline = time.monotonic() + STARTED_WITHIN_S
     while not client.is_up():
         if agent.poll() is not None or time.monotonic() > deadline:
-            print(log.read_text(errors="replace"))
-            raise SystemExit("The agent did not start; what it printed is above")
+            print(*log.read_text(errors="replace").splitlines()[-40:], sep="\n")
+            raise SystemExit(f"The agent did not start; the end of its log, {log}, is above")
         time.sleep(0.1)
 
 

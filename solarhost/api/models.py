@@ -99,6 +99,9 @@ class RunningPull(Schema):
     bytes_done = fields.Int(metadata={"description": "Of the files that were selected; it never falls."})
     bytes_total = fields.Int(allow_none=True)
     speed_bps = fields.Float(allow_none=True, metadata={"description": "Bytes per second, lately."})
+    trouble = fields.Str(
+        allow_none=True, metadata={"description": "Why it waits before its next try; null while it goes on."}
+    )
     started_at = fields.Str()
     file_filters = fields.List(fields.Str(), allow_none=True)
 

@@ -169,7 +169,8 @@ def _update(bar: Progress, task: TaskID, running: Mapping[str, Any] | None) -> N
 def _phase(pull: Mapping[str, Any]) -> str:
     if pull["phase"] == "queued":
         return f"queued behind {pull['queue_position']}"
-    return plain(pull["phase"])
+    trouble = pull["trouble"]
+    return plain(f"{pull['phase']}: {trouble}" if trouble else pull["phase"])
 
 
 def _share(pull: Mapping[str, Any]) -> str | None:

@@ -2,7 +2,7 @@
 
 import time
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from solarhost.events import Publish, PullProgress
 from solarhost.times import now_iso
@@ -16,6 +16,7 @@ class Snapshot:
     bytes_done: int
     bytes_total: int | None
     speed_bps: float | None
+    trouble: str | None = None  # why it waits before its next try
 
 
 class Progress:
@@ -44,6 +45,10 @@ class Progress:
             self._samples.popleft()
         self._samples.append((now, done))
         self._update(bytes_done=done)
+
+    def meet(self, trouble: str | None) -> None:
+        """It waits before its next try, and why; None when it goes on."""
+        self.snapshot = replace(self.snapshot, trouble=trouble)
 
     @property
     def remaining(self) -> int:
@@ -79,6 +84,7 @@ class Progress:
             before.bytes_done if bytes_done is None else bytes_done,
             before.bytes_total if bytes_total is None else bytes_total,
             self._speed_bps(),
+            before.trouble,
         )
 
     def _speed_bps(self) -> float | None:

@@ -143,6 +143,8 @@ class Pull:
                         self.progress.expect(plan["bytes_total"])
                         disk.give(self.progress, plan["bytes_needed"])
                         worker.go()
+                    case {"trouble": trouble}:
+                        self.progress.meet(trouble)
                     case {"bytes_done": count}:
                         self.progress.count(count)
                     case {"done": done}:

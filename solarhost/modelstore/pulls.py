@@ -186,6 +186,7 @@ def _as_json(pull: Pull, position: int) -> dict[str, Any]:
         "bytes_done": now.bytes_done,
         "bytes_total": now.bytes_total,
         "speed_bps": now.speed_bps,
+        "trouble": now.trouble,
         "started_at": pull.started_at,
         "file_filters": None if pull.filters is None else [*pull.filters],
     }

@@ -2,7 +2,7 @@
 
 import ssl
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any
@@ -116,16 +116,22 @@ def retry_after_s(headers: Mapping[str, str]) -> float:
 
 
 class Retries:
-    """Counts failures in a row and waits between tries, longer each time."""
+    """Counts failures in a row and waits between tries, longer each time.
 
-    def __init__(self, limit: int, delay_s: float):
+    `tell` gets a sentence before each wait, and None when it goes on.
+    """
+
+    def __init__(self, limit: int, delay_s: float, tell: Callable[[str | None], None]):
         self._limit = limit
         self._delay_s = delay_s
+        self._tell = tell
         self._failures = 0
 
     def progressed(self) -> None:
         """Bytes came: start counting anew."""
-        self._failures = 0
+        if self._failures:
+            self._failures = 0
+            self._tell(None)
 
     def wait(self, error: Interrupted) -> None:
         """Sleep before the next try.
@@ -136,5 +142,6 @@ class Retries:
         self._failures += 1
         if self._failures > self._limit:
             raise PullError("source_unreachable", f"gave up after {self._failures} tries: {error}") from error
-        backoff_s = min(self._delay_s * 2 ** (self._failures - 1), 60.0)
-        time.sleep(max(backoff_s, error.retry_after_s))
+        wait_s = max(min(self._delay_s * 2 ** (self._failures - 1), 60.0), error.retry_after_s)
+        self._tell(f"{error}; try {self._failures + 1} of {self._limit + 1} in {wait_s:g} s")
+        time.sleep(wait_s)

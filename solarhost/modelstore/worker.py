@@ -7,6 +7,7 @@ output carries JSON lines, each one of these messages:
 
     {"phase": name}                                   a phase begins
     {"plan": {"bytes_total", "bytes_needed"}}         needed: on disk, beyond what is there already
+    {"trouble": text}                                 why it waits before its next try; null: it goes on
     {"bytes_done": n}                                 of the selected files; at most every REPORT_S
     {"done": {"cached", "revision", "files": {name: {"size_bytes", "mtime_ns", "sha256"}}}}
     {"failed": {"code", "detail", "status"}}
@@ -79,12 +80,15 @@ class Worker:
         return True
 
     def _listing(self, remote: Remote) -> Listing:
-        retries = Retries(self._job.retries, self._job.retry_delay_s)
+        retries = self._retries()
         while True:
             try:
-                return remote.listing()
+                listing = remote.listing()
             except Interrupted as error:
                 retries.wait(error)
+            else:
+                retries.progressed()
+                return listing
 
     def _selection(self, listing: Listing) -> list[RemoteFile]:
         check_names(listing.files)
@@ -128,11 +132,16 @@ class Worker:
                     file,
                     self._staging.part(file),
                     stall_s=self._job.stall_s,
-                    retries=Retries(self._job.retries, self._job.retry_delay_s),
+                    retries=self._retries(),
                     on_bytes=self._report,
                 ).run()
             self._finish(file)
         return {file.name: by_digest[file.digest] for file in missing}
+
+    def _retries(self) -> Retries:
+        return Retries(
+            self._job.retries, self._job.retry_delay_s, lambda trouble: self._send(trouble=trouble)
+        )
 
     def _hash(self, file: RemoteFile) -> Checksum:
         """Read a file of the version on disk; it counts as finished if it is right."""

@@ -76,6 +76,7 @@ class PullRow {
 function progress(pull) {
   if (pull.phase === "queued") return `waits for ${plural(pull.queue_position ?? 1, "other pull")}`;
   const parts = [pull.phase];
+  if (pull.trouble) parts.push(pull.trouble);
   parts.push(pull.bytes_total ? `${bytes(pull.bytes_done)} of ${bytes(pull.bytes_total)}` : bytes(pull.bytes_done));
   if (pull.speed_bps) {
     parts.push(`${bytes(pull.speed_bps)}/s`);

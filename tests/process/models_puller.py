@@ -1,5 +1,6 @@
 """A model store as tests drive it."""
 
+from collections.abc import Callable
 from threading import Thread
 from typing import Any
 
@@ -63,6 +64,9 @@ class Puller:
 
     def on_disk(self) -> set[str]:
         return {str(path.relative_to(self.folder)) for path in self.folder.rglob("*") if path.is_file()}
+
+
+MakePuller = Callable[..., Puller]
 
 
 def workers() -> list[psutil.Process]:

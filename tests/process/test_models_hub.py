@@ -1,57 +1,21 @@
 """Pulls from the hub: the real client against a hub on loopback."""
 
-import errno
 import os
-import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from huggingface_hub import snapshot_download
 
-from solarhost.errors import NotFound
 from solarhost.modelstore import download
 from solarhost.modelstore.hub import Hub as HubRemote
 from solarhost.modelstore.transport import Retries
 from tests.process.models_faults import Content, noise, wait_for
 from tests.process.models_hub import Hub
-from tests.process.models_puller import Puller, bytes_of, workers
+from tests.process.models_puller import MakePuller, Puller, bytes_of, workers
 
 MIB = 1 << 20
-MakePuller = Callable[..., Puller]
-
-
-@pytest.fixture(scope="module")
-def hub_server() -> Iterator[Hub]:
-    hub = Hub()
-    yield hub
-    hub.end()
-
-
-@pytest.fixture
-def hub(hub_server: Hub) -> Iterator[Hub]:
-    yield hub_server
-    hub_server.reset()
-
-
-@pytest.fixture
-def make(tmp_path: Path, hub: Hub) -> Iterator[MakePuller]:
-    made: list[Puller] = []
-
-    def build(**settings: Any) -> Puller:
-        made.append(Puller(**({"models_dir": tmp_path / "models", "hf_endpoint": hub.url} | settings)))
-        return made[-1]
-
-    yield build
-    for puller in made:
-        puller.store.close(time.monotonic() + 10)
-    assert workers() == []
-
-
-@pytest.fixture
-def puller(make: MakePuller) -> Puller:
-    return make()
+pytest_plugins = ["tests.models_fixtures"]
 
 
 def test_the_stand_in_serves_the_real_client(hub: Hub, tmp_path: Path) -> None:
@@ -309,7 +273,7 @@ def test_a_large_file_comes_in_segments(hub: Hub, tmp_path: Path, monkeypatch: p
     hub.add("org/m", model__gguf=weights)
     remote = HubRemote("org/m", endpoint=hub.url, token="", stall_s=5)
     [file] = remote.listing().files
-    retries = Retries(0, 0)
+    retries = Retries(0, 0, lambda trouble: None)
     part = tmp_path / "part"
     download.Download(remote, file, part, stall_s=5, retries=retries, on_bytes=lambda done: None).run()
     assert part.read_bytes() == bytes_of(weights)
@@ -401,217 +365,3 @@ def test_two_names_of_the_same_bytes_are_downloaded_once(hub: Hub, puller: Pulle
     puller.pull(uri)
     assert {path.name for path in (puller.folder / "hf--org--m").iterdir()} == {"a.gguf", "b.gguf"}
     assert len(hub.storage.faults.requests()) == 1
-
-
-# Sharing, queue, cancelling, progress
-
-
-def test_requests_for_the_same_model_share_one_download(hub: Hub, puller: Puller) -> None:
-    uri = hub.add("org/m", model__gguf=noise(2 * MIB))
-    hub.fault("model.gguf", bytes_per_s=4.0 * MIB)
-    requests = [puller.in_background(uri) for _ in range(4)]
-    for thread, outcome in requests:
-        thread.join()
-        assert outcome[0]["source_uri"] == uri
-    assert len(hub.storage.faults.requests()) == 1
-    assert sum(event.phase == "completed" for event in puller.events) == 1
-
-
-def test_a_shared_failure_reaches_everyone(hub: Hub, puller: Puller) -> None:
-    uri = hub.add("org/m", model__gguf=noise(2 * MIB))
-    hub.fault("model.gguf", times=9, bytes_per_s=4.0 * MIB, flip_at=9)
-    requests = [puller.in_background(uri) for _ in range(3)]
-    for thread, outcome in requests:
-        thread.join()
-        assert outcome[0].code == "model_pull_failed"
-    assert sum(event.phase == "failed" for event in puller.events) == 1
-
-
-def test_other_files_of_a_model_being_pulled_come_after_it(hub: Hub, puller: Puller) -> None:
-    uri = hub.add("org/m", a__gguf=noise(2 * MIB), b__gguf=noise(1000, 1))
-    hub.fault("a.gguf", bytes_per_s=4.0 * MIB)
-    first, _ = puller.in_background(uri, filters=["a*"])
-    wait_for(puller.store.pulls)
-    second, outcome = puller.in_background(uri, filters=["b*"])
-    first.join()
-    second.join()
-    assert outcome[0]["cached"] is False
-    assert {path.name for path in (puller.folder / "hf--org--m").iterdir()} == {"a.gguf", "b.gguf"}
-
-
-def test_more_pulls_than_allowed_wait_and_say_so(hub: Hub, make: MakePuller) -> None:
-    puller = make(max_pulls=2)
-    uris = [hub.add(f"org/m{n}", model__gguf=noise(3 * MIB, n)) for n in range(3)]
-    hub.fault("model.gguf", times=2, bytes_per_s=2.0 * MIB)
-    threads = []
-    for number, uri in enumerate(uris):
-        threads.append(puller.in_background(uri)[0])
-        wait_for(lambda count=number + 1: len(puller.store.pulls()) == count)
-    shown = puller.store.pulls()
-    assert [pull["queue_position"] for pull in shown] == [None, None, 1]
-    assert shown[2]["phase"] == "queued"
-    assert len(workers()) <= 2
-    wait_for(lambda: [e for e in puller.events if e.source_uri == uris[2] and e.phase == "resolving"])
-    for thread in threads:
-        thread.join()
-    assert sorted(event.source_uri for event in puller.events if event.phase == "completed") == uris
-
-
-def test_a_cancelled_pull_stops_and_gives_the_disk_back(hub: Hub, puller: Puller) -> None:
-    uri = hub.add("org/m", model__gguf=Content(zeros=100 * MIB))
-    hub.fault("model.gguf", bytes_per_s=5.0 * MIB)
-    thread, outcome = puller.in_background(uri)
-    wait_for(lambda: hub.storage.faults.sent() > MIB)
-    [pull] = puller.store.pulls()
-    assert puller.store.cancel(pull["id"]) == uri
-    assert workers() == []
-    assert list(puller.folder.iterdir()) == []
-    assert puller.store.pulls() == []
-    thread.join()
-    assert outcome[0].code == "model_pull_failed"
-    assert "cancelled" in str(outcome[0])
-    assert [event.phase for event in puller.events if event.phase in ("completed", "failed")] == ["failed"]
-    with pytest.raises(NotFound):
-        puller.store.cancel(pull["id"])
-    hub.storage.faults.clear()
-    puller.pull(hub.add("org/m", model__gguf=noise(1000)))
-
-
-def test_a_waiting_pull_can_be_cancelled(hub: Hub, make: MakePuller) -> None:
-    puller = make(max_pulls=1)
-    slow = hub.add("org/slow", model__gguf=noise(2 * MIB))
-    hub.fault("model.gguf", bytes_per_s=2.0 * MIB)
-    first, _ = puller.in_background(slow)
-    wait_for(puller.store.pulls)
-    second, outcome = puller.in_background(hub.add("org/m", other__gguf=noise(1000)))
-    wait_for(lambda: len(puller.store.pulls()) == 2)
-    puller.store.cancel(puller.store.pulls()[1]["id"])
-    second.join()
-    assert "cancelled" in str(outcome[0])
-    first.join()
-    assert hub.storage.faults.requests("other") == []
-
-
-def test_progress_goes_on_and_never_falls(hub: Hub, puller: Puller) -> None:
-    weights = noise(4 * MIB)
-    uri = hub.add("org/m", model__gguf=weights)
-    hub.fault("model.gguf", bytes_per_s=2.0 * MIB, truncate_at=2 * MIB)
-    hub.fault("model.gguf", bytes_per_s=4.0 * MIB, ignore_range=True)
-    puller.pull(uri)
-    done = [event.bytes_done for event in puller.events]
-    assert done == sorted(done)
-    assert [event.phase for event in puller.events].count("downloading") >= 4
-    assert any(event.speed_bps for event in puller.events if event.phase == "downloading")
-    assert {event.bytes_total for event in puller.events if event.phase == "downloading"} == {weights.size}
-    assert [event.phase for event in puller.events][-1] == "completed"
-    assert sum(event.phase in ("completed", "failed") for event in puller.events) == 1
-
-
-def test_progress_goes_on_while_nothing_comes(hub: Hub, puller: Puller) -> None:
-    uri = hub.add("org/m", model__gguf=noise(2 * MIB))
-    hub.fault("model.gguf", stall_at=MIB)
-    thread, _ = puller.in_background(uri)
-    wait_for(lambda: sum(event.phase == "downloading" for event in puller.events) > 5)
-    [pull] = puller.store.pulls()
-    puller.store.cancel(pull["id"])
-    thread.join()
-
-
-def test_verifying_goes_on_at_its_interval(hub: Hub, make: MakePuller) -> None:
-    puller = make(verify_cached="full", pull_progress_interval_s=0.05)
-    uri = hub.add("org/m", model__gguf=Content(zeros=300 * MIB))
-    puller.pull(uri)
-    puller.events.clear()
-    assert puller.pull(uri)["cached"] is True
-    verifying = [event for event in puller.events if event.phase == "verifying"]
-    assert len(verifying) >= 2
-    assert [event.phase for event in puller.events][-1] == "completed"
-
-
-def test_memory_does_not_grow_with_the_file(hub: Hub, puller: Puller) -> None:
-    uri = hub.add("org/m", model__gguf=Content(zeros=300 * MIB))
-    thread, outcome = puller.in_background(uri)
-    [worker] = wait_for(workers)
-    peak = 0
-    while thread.is_alive():
-        try:
-            status = Path(f"/proc/{worker.pid}/status").read_text()
-        except (FileNotFoundError, ProcessLookupError):
-            break
-        peak = max([peak, *(int(line.split()[1]) for line in status.splitlines() if "VmHWM" in line)])
-        thread.join(0.02)
-    thread.join()
-    assert outcome[0]["cached"] is False
-    assert 0 < peak < 100 * 1024  # KiB
-
-
-# Disk
-
-
-def test_a_pull_that_does_not_fit_is_refused_before_its_first_byte(hub: Hub, make: MakePuller) -> None:
-    uri = hub.add("org/m", model__gguf=noise(1000))
-    error = make(min_free_disk_gb=1e6).failure(uri)
-    assert (error.code, error.status) == ("insufficient_storage", 507)
-    assert "MIN_FREE_DISK_GB" in str(error)
-    assert hub.storage.faults.seen == []
-
-
-def test_disk_promised_to_one_pull_is_not_given_to_another(hub: Hub, make: MakePuller) -> None:
-    probe = os.statvfs("/tmp")
-    half = int(probe.f_bavail * probe.f_frsize * 0.6)
-    puller = make()
-    first = hub.add("org/a", model__gguf=Content(b""))
-    hub.repos["org/a"]["model.gguf"].size = half  # it never comes that far
-    second = hub.add("org/b", other__gguf=Content(b""))
-    hub.repos["org/b"]["other.gguf"].size = half
-    hub.repos["org/a"]["model.gguf"].sha256 = "a" * 64
-    hub.repos["org/b"]["other.gguf"].sha256 = "b" * 64
-    hub.fault("model.gguf", stall_at=0)
-    thread, _ = puller.in_background(first)
-    wait_for(lambda: hub.storage.faults.requests("model.gguf"))
-    error = puller.failure(second)
-    assert error.code == "insufficient_storage"
-    assert "promised to other pulls" in str(error)
-    puller.store.cancel(puller.store.pulls()[0]["id"])
-    thread.join()
-
-
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 8 MiB."""
-    folder = tmp_path / "small"
-    folder.mkdir()
-    assert os.system(f"mount -t tmpfs -o size=8m none {folder}") == 0
-    yield folder
-    os.system(f"umount {folder}")
-
-
-def test_a_disk_that_fills_up_meanwhile_ends_the_pull(hub: Hub, make: MakePuller, small_disk: Path) -> None:
-    puller = make(models_dir=small_disk / "models")
-    uri = hub.add("org/m", model__gguf=noise(6 * MIB))
-    hub.fault("model.gguf", bytes_per_s=4.0 * MIB)
-    thread, outcome = puller.in_background(uri)
-    wait_for(lambda: hub.storage.faults.sent() > MIB)
-    ballast = small_disk / "ballast"
-    try:
-        ballast.write_bytes(bytes(8 * MIB))
-    except OSError as error:
-        assert error.errno == errno.ENOSPC
-    thread.join()
-    assert (outcome[0].code, outcome[0].status) == ("insufficient_storage", 507)
-    assert list(puller.folder.iterdir()) == []
-    ballast.unlink()
-    hub.storage.faults.clear()
-    puller.pull(uri)
-
-
-def test_the_disk_is_watched_while_a_pull_runs(hub: Hub, make: MakePuller, small_disk: Path) -> None:
-    puller = make(models_dir=small_disk / "models", min_free_disk_gb=2 / 1024)
-    uri = hub.add("org/m", model__gguf=noise(3 * MIB))
-    hub.fault("model.gguf", bytes_per_s=float(MIB))
-    thread, outcome = puller.in_background(uri)
-    wait_for(lambda: hub.storage.faults.sent() > 0)
-    (small_disk / "ballast").write_bytes(bytes(6 * MIB))
-    thread.join()
-    assert outcome[0].code == "insufficient_storage"
-    assert list(puller.folder.iterdir()) == []

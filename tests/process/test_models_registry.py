@@ -1,20 +1,19 @@
 """Pulls from a real registry, with TLS by a private CA and token login."""
 
 import json
-import time
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import pytest
 
 from tests.process.models_faults import noise
-from tests.process.models_puller import Puller, bytes_of, workers
+from tests.process.models_puller import MakePuller, Puller, bytes_of
 from tests.process.models_registry import PASSWORD, USER, Registry
 
 MIB = 1 << 20
 URI = "repo://model:v1"
-MakePuller = Callable[..., Puller]
+pytest_plugins = ["tests.models_fixtures"]
 
 
 @pytest.fixture(scope="module")
@@ -32,24 +31,14 @@ def registry(registry_server: Registry) -> Iterator[Registry]:
 
 
 @pytest.fixture
-def make(tmp_path: Path, registry: Registry) -> Iterator[MakePuller]:
-    made: list[Puller] = []
-
-    def build(**settings: Any) -> Puller:
-        values = {
-            "models_dir": tmp_path / "models",
-            "harbor_url": registry.url,
-            "harbor_username": USER,
-            "harbor_password": PASSWORD,
-            "ssl_cert_file": str(registry.authority.ca),
-        }
-        made.append(Puller(**(values | settings)))
-        return made[-1]
-
-    yield build
-    for puller in made:
-        puller.store.close(time.monotonic() + 10)
-    assert workers() == []
+def make(pullers: MakePuller, registry: Registry) -> MakePuller:
+    return partial(
+        pullers,
+        harbor_url=registry.url,
+        harbor_username=USER,
+        harbor_password=PASSWORD,
+        ssl_cert_file=str(registry.authority.ca),
+    )
 
 
 @pytest.fixture

@@ -103,10 +103,12 @@ def test_answers_are_sorted_by_whether_asking_again_helps(status, redirected, ou
 
 
 def test_tries_without_progress_come_to_an_end():
-    retries = Retries(2, 0.0)
+    told = []
+    retries = Retries(2, 0.0, told.append)
     for _ in range(5):
         retries.wait(Interrupted("x"))
         retries.progressed()
+    assert told == ["x; try 2 of 3 in 0 s", None] * 5
     retries.wait(Interrupted("x"))
     retries.wait(Interrupted("x"))
     with pytest.raises(PullError, match="gave up after 3 tries: last words"):
