@@ -15,13 +15,14 @@ test: venv
 	@$(PYTHON) -m contrib.setup.prepare test
 	$(PYTHON) -m pytest -n $(WORKERS) --dist loadfile
 
-# One line a figure, beside its limit; with PEER=DIR also against the peer (contrib/bench/peer.py).
-BENCHES = start_overhead idle log_intake stream_latency rest_throughput starvation \
-	resources_read resources_churn control_link pulls
+# All figures beside their limits and the peer's, into docs/bench (docs/benchmarks.md).
+# BENCH=idle,pulls chooses, BENCH_SCALE=0.1 is a tenth as long, for a try.
+BENCH =
+comma = ,
 
 bench: venv
 	@$(PYTHON) -m contrib.setup.prepare bench
-	@for name in $(BENCHES); do $(PYTHON) -m contrib.bench.$$name || exit 1; done
+	@$(PYTHON) -m contrib.bench.run $(subst $(comma), ,$(BENCH))
 
 # What a change has to pass before it is committed: seconds, and no servers.
 check: lint

@@ -6,19 +6,21 @@ processes are measured.
 
 import tempfile
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import psutil
 
 from contrib.bench.agents import idle_server, running_agent
+from contrib.bench.figures import Figure, seconds, show
 
 INSTANCES = 50
-SETTLE_S = 10.0
-MEASURED_S = 30.0
+SETTLE_S = seconds(10.0)
+MEASURED_S = seconds(30.0)
 
 
-def main() -> None:
+def measure() -> Iterator[Figure]:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         model = folder / "model.gguf"
@@ -35,8 +37,9 @@ def main() -> None:
             time.sleep(MEASURED_S)
             percent = 100 * (_cpu_s(processes) - before) / MEASURED_S
             mib = sum(process.memory_full_info().pss for process in processes) / 2**20
-            print(f"idle_cpu_percent {percent:.2f} (limit 1.00) with {INSTANCES} instances")
-            print(f"idle_memory_mb {mib:.0f} (limit 120), all processes of the agent together")
+    of = f"all processes of the agent together, {INSTANCES} instances"
+    yield Figure(name="idle_cpu", value=percent, unit="% of a core", at_most=1, note=of)
+    yield Figure(name="idle_memory", value=mib, unit="MiB", at_most=120, note=of)
 
 
 def _cpu_s(processes: list[psutil.Process]) -> float:
@@ -44,4 +47,4 @@ def _cpu_s(processes: list[psutil.Process]) -> float:
 
 
 if __name__ == "__main__":
-    main()
+    show(measure)

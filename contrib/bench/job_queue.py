@@ -8,14 +8,16 @@ import subprocess
 import tempfile
 import threading
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from contrib.bench.figures import Figure, show, times
 from solarhost.jobs.records import Status
 from tests.docker_engine import IMAGE, DockerEngine, make_engine
 from tests.jobs_fixtures import Jobs, definition, step
 
-JOBS = 100
+JOBS = times(100)
 LANES = 4
 STEPS = ("fetch", "train", "check")
 ORDER = [
@@ -25,7 +27,7 @@ ORDER = [
 ]
 
 
-def main() -> None:
+def measure() -> Iterator[Figure]:
     for engine in make_engine(live_restore=True):
         bare_s = _bare(engine)
         with tempfile.TemporaryDirectory() as folder:
@@ -47,11 +49,18 @@ def main() -> None:
             disordered = sum(jobs.heard.names(f"job-{number}") != ORDER for number in range(JOBS))
             jobs.close()
         containers = len(engine.containers())
-    print(
-        f"job_queue_slowdown {took_s / bare_s:.2f}: {JOBS} jobs of {len(STEPS)} steps in {took_s:.0f} s, "
-        f"bare {bare_s:.0f} s; {failed} failed, {disordered} out of order, {left} threads and "
-        f"{containers} containers left (limits 0); {most} at once (limit {LANES})"
+    of = f"{JOBS} jobs of {len(STEPS)} steps"
+    yield Figure(
+        name="job_queue",
+        value=took_s / bare_s,
+        unit="of as many docker run",
+        note=f"{of} in {took_s:.0f} s, bare {bare_s:.0f} s",
     )
+    yield Figure(name="job_queue_failed", value=failed, unit="jobs", at_most=0, note=of)
+    yield Figure(name="job_queue_disordered", value=disordered, unit="jobs", at_most=0, note=of)
+    yield Figure(name="job_queue_threads", value=left, unit="left", at_most=0, note=of)
+    yield Figure(name="job_queue_containers", value=containers, unit="left", at_most=0, note=of)
+    yield Figure(name="job_queue_at_once", value=most, unit="jobs", at_most=LANES, note=of)
 
 
 def _bare(engine: DockerEngine) -> float:
@@ -68,4 +77,4 @@ def _bare(engine: DockerEngine) -> float:
 
 
 if __name__ == "__main__":
-    main()
+    show(measure)

@@ -1,7 +1,6 @@
 """How fast log lines are taken in, what that costs the child, and how late a stream gets them.
 
-`python -m contrib.bench.log_intake [PEER_PYTHON]`: the second is a Python that has the package
-`solar-host` 3.8.3, whose own pipeline then reads the same lines in the same run.
+With a peer (`contrib.bench.peer`), its pipeline reads the same lines in the same run.
 """
 
 import statistics
@@ -9,23 +8,25 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from threading import Thread
 
+from contrib.bench import peer
+from contrib.bench.figures import OF_PEER, Figure, seconds, show, times
 from solarhost.backends.llamacpp_log import LlamaCppActivity
 from solarhost.logs.book import LogBook
 from solarhost.problems import Problems
 
-LINES = 500_000
+LINES = 1000 * times(500)
 LINE = "0.09.759.772 I srv  log_server_r: done request: POST /v1/chat/completions 127.0.0.1 200".ljust(99)
-PAIRS = 5
+PAIRS = times(5, least=2)
 PEER_LINES = 20_000
 CLIENTS = 20
-LATENCY_S = 10.0
+LATENCY_S = seconds(10.0)
 IDLE_TAILS = 50
-IDLE_S = 20.0
+IDLE_S = seconds(20.0)
 
 # One write a line, as servers that flush each line do. Prints its own wall and processor seconds.
 CHILD = """
@@ -89,14 +90,13 @@ class Followed:
         self._activity.feed(lines, datetime.now(UTC))
 
 
-def main() -> None:
-    peer = sys.argv[1] if len(sys.argv) > 1 else None
-    for measure in (child_slowdown, lambda folder: intake(folder, peer), latency, idle):
+def measure() -> Iterator[Figure]:
+    for part in (child_slowdown, intake, latency, idle):
         with tempfile.TemporaryDirectory(prefix="solarhost-bench-") as name:
-            measure(Path(name))
+            yield from part(Path(name))
 
 
-def child_slowdown(folder: Path) -> None:
+def child_slowdown(folder: Path) -> Iterator[Figure]:
     pairs = []
     for number in range(PAIRS):
         plain = _print_lines(folder / "plain.log")
@@ -111,13 +111,17 @@ def child_slowdown(folder: Path) -> None:
     wall = statistics.median(tailed[0] / plain[0] for plain, tailed in pairs)
     used = statistics.median(tailed[1] / plain[1] for plain, tailed in pairs)
     alone = statistics.median(plain[0] for plain, _ in pairs)
-    print(
-        f"child_time_ratio {wall:.2f} (limit 1.20): {LINES} lines of 100 bytes with the agent reading them "
-        f"against a plain file ({alone:.2f} s), processor time {used:.2f}, medians of {PAIRS} in turns"
+    yield Figure(
+        name="child_time",
+        value=wall,
+        unit="of its time with a plain file",
+        at_most=1.2,
+        note=f"a child that prints {LINES} lines of 100 bytes while they are read, plain {alone:.2f} s, "
+        f"processor time {used:.2f}, medians of {PAIRS} in turns",
     )
 
 
-def intake(folder: Path, peer: str | None) -> None:
+def intake(folder: Path) -> Iterator[Figure]:
     rates, peer_rates = [], []
     lines = folder / "peer-lines"
     _write(lines, PEER_LINES)
@@ -130,21 +134,28 @@ def intake(folder: Path, peer: str | None) -> None:
         rates.append(LINES / (time.perf_counter() - began))
         assert followed.book.stats().lines == LINES
         followed.path.unlink()
-        if peer:
-            command = [peer, "-c", PEER, str(lines), str(folder / "peer.log")]
+        if peer.PYTHON:
+            command = [str(peer.PYTHON), "-c", PEER, str(lines), str(folder / "peer.log")]
             done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True)
             peer_rates.append(PEER_LINES / float(done.stdout.splitlines()[-1]))
     rate = max(rates)
-    if not peer:
-        print(f"intake_lines_per_s {rate:.0f} (no peer given)")
-        return
-    print(
-        f"intake_ratio {rate / max(peer_rates):.0f} (at least 20): {rate:.0f} lines a second numbered, "
-        f"redacted, stored and parsed; solar-host 3.8.3 {max(peer_rates):.0f}; best of {PAIRS} in turns"
+    yield Figure(
+        name="intake",
+        value=rate,
+        unit="lines/s",
+        note=f"numbered, redacted, stored and parsed, best of {PAIRS}",
     )
+    if peer_rates:
+        yield Figure(
+            name="intake_of_peer",
+            value=rate / max(peer_rates),
+            unit=OF_PEER,
+            at_least=20,
+            note=f"peer {max(peer_rates):.0f} lines/s, best of {PAIRS} in turns",
+        )
 
 
-def latency(folder: Path) -> None:
+def latency(folder: Path) -> Iterator[Figure]:
     followed = Followed(folder)
     followed.begin()
     late: list[float] = []
@@ -160,10 +171,13 @@ def latency(folder: Path) -> None:
         client.join()
     late.sort()
     expected = CLIENTS * LATENCY_S * 1000
-    print(
-        f"line_to_frame_p99_ms {late[int(0.99 * len(late))]:.1f} (limit 50, sockets not included): "
-        f"median {late[len(late) // 2]:.1f} ms, {len(late)} of {expected:.0f} lines, 1000 a second, "
-        f"{CLIENTS} readers"
+    yield Figure(
+        name="line_to_frame_p99",
+        value=late[int(0.99 * len(late))],
+        unit="ms",
+        at_most=50,
+        note=f"sockets not included; median {late[len(late) // 2]:.1f}, {len(late)} of {expected:.0f} lines, "
+        f"1000 a second, {CLIENTS} readers",
     )
 
 
@@ -177,7 +191,7 @@ def _listen(book: LogBook, late: list[float]) -> None:
             late.extend((now - int(line)) / 1e6 for line in batch.lines)
 
 
-def idle(folder: Path) -> None:
+def idle(folder: Path) -> Iterator[Figure]:
     all_followed = [Followed(folder, f"a{number}") for number in range(IDLE_TAILS)]
     for followed in all_followed:
         followed.begin()
@@ -187,7 +201,13 @@ def idle(folder: Path) -> None:
     percent = 100 * (time.process_time() - used) / IDLE_S
     for followed in all_followed:
         followed.end()
-    print(f"idle_tails_percent {percent:.3f} of a core (whole agent: limit 1): {IDLE_TAILS} files followed")
+    yield Figure(
+        name="idle_tails",
+        value=percent,
+        unit="% of a core",
+        at_most=1,
+        note=f"{IDLE_TAILS} files followed; the limit is that of the whole agent",
+    )
 
 
 def _print_lines(path: Path) -> tuple[float, float]:
@@ -212,4 +232,4 @@ def _write(path: Path, lines: int) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    show(measure)

@@ -1,7 +1,7 @@
 """The program to beat, `solar-host` 3.8.3 from PyPI, in a virtual environment of its own.
 
-It needs Python 3.12: `python3.12 -m venv DIR && DIR/bin/pip install solar-host==3.8.3`. The scripts
-find it through `PEER=DIR`; without that they print our figures alone.
+The scripts find it through `PEER=DIR`; without that they measure us alone. `make bench` makes one
+(`contrib.setup.peer`).
 """
 
 import os
@@ -16,6 +16,8 @@ import requests
 
 from tests.agent import free_port, wait_until
 
+HOME = os.environ.get("PEER")
+PYTHON = Path(HOME).absolute() / "bin/python" if HOME else None
 KEY = "peer-key"
 
 
@@ -34,14 +36,13 @@ class Peer:
 @contextmanager
 def running_peer() -> Iterator[Peer | None]:
     """The peer in a folder of its own, or None when there is none."""
-    home = os.environ.get("PEER")
-    if not home:
+    if not HOME:
         yield None
         return
     port = free_port()
     with tempfile.TemporaryDirectory(prefix="solarhost-bench-") as folder:
         process = subprocess.Popen(
-            [Path(home).absolute() / "bin/solar-host"],
+            [Path(HOME).absolute() / "bin/solar-host"],
             cwd=folder,
             env={
                 "PATH": os.environ["PATH"],

@@ -1,36 +1,35 @@
 """A pull from a registry against a plain download plus sha256 of the same bytes, and a cached pull.
 
-`python -m contrib.bench.pulls [GIB]`: at most 1.3 times, and 20 ms. Both come over TLS from a real
-registry on loopback, in turns.
+At most 1.3 times, and 20 ms. Both come over TLS from a real registry on loopback, in turns.
 """
 
 import hashlib
 import random
 import statistics
 import subprocess
-import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from contrib.bench.agents import running_agent
+from contrib.bench.figures import Figure, show, times
 from tests.agent import Agent
 from tests.process.models_registry import PASSWORD, USER, Registry
 
 PAIRS = 3
-CACHED = 20
+CACHED = times(20)
 MIB = 1 << 20
+SIZE_MIB = times(1024)
 BODY = {"source": "harbor", "source_uri": "repo://bench:v1", "harbor_ref": "lib/bench:v1"}
 
 
-def main() -> None:
-    gib = float(sys.argv[1]) if len(sys.argv) > 1 else 1.0
+def measure() -> Iterator[Figure]:
     with tempfile.TemporaryDirectory(prefix="solarhost-bench-") as name:
         folder = Path(name)
         artifact = folder / "artifact"
         with artifact.open("wb") as file:
-            for _ in range(int(gib * 1024)):
+            for _ in range(SIZE_MIB):
                 file.write(random.randbytes(MIB))
         with artifact.open("rb") as file:
             digest = f"sha256:{hashlib.file_digest(file, 'sha256').hexdigest()}"
@@ -49,12 +48,21 @@ def main() -> None:
         finally:
             registry.end()
     ratios = [pull / plain for plain, pull in pairs]
-    print(
-        f"pull_ratio {statistics.median(ratios):.2f} (limit 1.30): {gib:g} GiB, plain download plus sha256 "
-        f"{statistics.median(plain for plain, _ in pairs):.1f} s, pull "
-        f"{statistics.median(pull for _, pull in pairs):.1f} s, medians of {PAIRS} in turns"
+    yield Figure(
+        name="pull",
+        value=statistics.median(ratios),
+        unit="of a download and its sha256",
+        at_most=1.3,
+        note=f"{SIZE_MIB} MiB, {statistics.median(pull for _, pull in pairs):.1f} s against "
+        f"{statistics.median(plain for plain, _ in pairs):.1f} s, medians of {PAIRS} in turns",
     )
-    print(f"pull_cached_ms {cached_ms:.1f} (limit 20): POST /models/pull of a model that is here")
+    yield Figure(
+        name="pull_cached",
+        value=cached_ms,
+        unit="ms",
+        at_most=20,
+        note=f"POST /models/pull of a model that is here, median of {CACHED}",
+    )
 
 
 def _plain_s(registry: Registry, folder: Path, digest: str) -> float:
@@ -91,4 +99,4 @@ def _timed(work: Callable[[], None]) -> float:
 
 
 if __name__ == "__main__":
-    main()
+    show(measure)

@@ -3,9 +3,11 @@
 import random
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from threading import Lock, Thread
 
+from contrib.bench.figures import Figure, seconds, show
 from solarhost.problems import Problems
 from solarhost.resources.allocation import Need
 from solarhost.resources.errors import CapacityExceeded
@@ -14,7 +16,7 @@ from solarhost.resources.service import Ask, Resources
 from solarhost.settings import Settings
 
 THREADS = 50
-SECONDS = 10.0
+SECONDS = seconds(10.0)
 FREE_GB = [80.0, 70.0, 60.0, 50.0]  # of each GPU
 GPUS = [
     {"index": index, "name": "GPU", "total_gb": 80.0, "used_gb": 80.0 - free}
@@ -22,7 +24,7 @@ GPUS = [
 ]
 
 
-def main() -> None:
+def measure() -> Iterator[Figure]:
     with tempfile.TemporaryDirectory() as folder:
         settings = Settings(gpu_telemetry_override=GPUS, models_dir=Path(folder))
         resources = Resources(settings, Problems(), lambda _: None)
@@ -40,10 +42,20 @@ def main() -> None:
         left = resources.snapshot()
         resources.close(time.monotonic() + 5)
     fullest = max(most / free / GIB for most, free in zip(tally.most.values(), FREE_GB, strict=True))
-    print(
-        f"resources_oversold {tally.oversold} (limit 0): {tally.granted} granted, {tally.refused} refused, "
-        f"{(tally.granted + tally.refused) / took_s:.0f} requests/s, fullest GPU {100 * fullest:.1f} %, "
-        f"{left['vram']['reserved_headroom_gb']} GB left promised (limit 0)"
+    yield Figure(
+        name="resources_oversold",
+        value=tally.oversold,
+        unit="times",
+        at_most=0,
+        note=f"{tally.granted} granted, {tally.refused} refused, "
+        f"{(tally.granted + tally.refused) / took_s:.0f} requests/s, fullest GPU {100 * fullest:.1f}%",
+    )
+    yield Figure(
+        name="resources_left_promised",
+        value=left["vram"]["reserved_headroom_gb"],
+        unit="GB",
+        at_most=0,
+        note="when all is released",
     )
 
 
@@ -96,4 +108,4 @@ def _release(resources: Resources, tally: _Tally, reservation_id: str, devices: 
 
 
 if __name__ == "__main__":
-    main()
+    show(measure)

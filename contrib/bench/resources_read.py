@@ -4,42 +4,36 @@
 """
 
 import json
-import re
-import subprocess
+from collections.abc import Iterator
 
 from contrib.bench.agents import running_agent
-from tests.agent import Agent
+from contrib.bench.figures import Figure, seconds, show
+from contrib.bench.wrk import load
 
 CONNECTIONS = 32
-SECONDS = 8
+SECONDS = seconds(8)
 GPUS = [{"index": index, "name": "GPU", "total_gb": 80.0, "used_gb": 1.0} for index in range(8)]
 RESERVATIONS = 20
 
 
-def main() -> None:
+def measure() -> Iterator[Figure]:
     with running_agent(GPU_TELEMETRY_OVERRIDE=json.dumps(GPUS)) as agent:
         for number in range(RESERVATIONS):
             body = {"job_id": f"job-{number}", "vram_gb": 1, "ram_gb": 0}
             assert agent.post("/resources/reservations", json=body).status_code == 201
-        before_ms, _ = _p99_ms(agent, "/")
-        p99_ms, rate = _p99_ms(agent, "/resources")
-        after_ms, _ = _p99_ms(agent, "/")
-    other_ms = (before_ms + after_ms) / 2
-    print(
-        f"resources_p99_ms {p99_ms:.1f} (limit 20): {rate:.0f} requests/s over {CONNECTIONS} connections; "
-        f"GET / in the same run {other_ms:.1f} ms, ratio {p99_ms / other_ms:.2f}"
+        before, asked, after = (
+            load(agent.url + path, agent.key, CONNECTIONS, SECONDS) for path in ("/", "/resources", "/")
+        )
+    other_ms = (before.p99_ms + after.p99_ms) / 2
+    yield Figure(
+        name="resources_p99",
+        value=asked.p99_ms,
+        unit="ms",
+        at_most=20,
+        note=f"{asked.rate:.0f} requests/s over {CONNECTIONS} connections; GET / in the same run "
+        f"{other_ms:.1f} ms; the client runs on the same cores",
     )
 
 
-def _p99_ms(agent: Agent, path: str) -> tuple[float, float]:
-    """Latency and requests a second."""
-    command = ["wrk", f"-c{CONNECTIONS}", "-t1", f"-d{SECONDS}", "--latency", "-H", f"X-API-Key: {agent.key}"]
-    output = subprocess.run([*command, agent.url + path], check=True, capture_output=True, text=True).stdout
-    found = re.search(r"99%\s+([\d.]+)(us|ms|s)", output)
-    rate = re.search(r"Requests/sec:\s+([\d.]+)", output)
-    assert found and rate and "Non-2xx" not in output, output
-    return float(found[1]) * {"us": 0.001, "ms": 1.0, "s": 1000.0}[found[2]], float(rate[1])
-
-
 if __name__ == "__main__":
-    main()
+    show(measure)

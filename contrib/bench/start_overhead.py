@@ -7,21 +7,23 @@ import statistics
 import subprocess
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import requests
 
 from contrib.bench.agents import running_agent
+from contrib.bench.figures import Figure, show, times
 from contrib.setup.llama_server import ensure_llama_server
 from contrib.setup.models import ensure_gguf
 from solarhost.backends.base import HEALTH_PATH, Launch
 from solarhost.backends.llamacpp import LlamaCpp
 from tests.agent import Agent, free_port
 
-PAIRS = 3
+PAIRS = times(3)
 
 
-def main() -> None:
+def measure() -> Iterator[Figure]:
     server = ensure_llama_server()
     config = {"model": str(ensure_gguf()), "alias": "a", "host": "127.0.0.1", "ctx_size": 2048, "threads": 2}
     with running_agent(LLAMA_SERVER_PATH=str(server)) as agent:
@@ -30,9 +32,12 @@ def main() -> None:
         pairs = [(_by_hand(server, config), _through_the_agent(agent, instance_id)) for _ in range(PAIRS)]
     alone = statistics.median(pair[0] for pair in pairs)
     through = statistics.median(pair[1] for pair in pairs)
-    print(
-        f"start_overhead_ms {through - alone:.0f} (limit 150): POST start {through:.0f} ms, "
-        f"llama-server by hand {alone:.0f} ms, medians of {PAIRS} in turns"
+    yield Figure(
+        name="start_overhead",
+        value=through - alone,
+        unit="ms",
+        at_most=150,
+        note=f"POST start {through:.0f} ms, llama-server by hand {alone:.0f} ms, medians of {PAIRS} in turns",
     )
 
 
@@ -72,4 +77,4 @@ def _is_ready(session: requests.Session, url: str) -> bool:
 
 
 if __name__ == "__main__":
-    main()
+    show(measure)

@@ -15,6 +15,7 @@ from pathlib import Path
 from threading import Event
 
 from contrib.bench.agents import idle_server, running_agent
+from contrib.bench.figures import Figure, seconds, show
 from solarhost.server.options import MAX_CONNECTIONS
 from tests.agent import Agent
 
@@ -22,11 +23,11 @@ CLIENTS = MAX_CONNECTIONS + 100
 UNREAD_ANSWERS = 100  # more than there are threads, and 1.4 MB each
 STREAMS = 48
 WAITING_STARTS = 80
-MEASURED_S = 6.0
+MEASURED_S = seconds(6.0)
 HEAD = "GET {path} HTTP/1.1\r\nHost: x\r\nX-API-Key: {key}\r\n"
 
 
-def main() -> None:
+def measure() -> Iterator[Figure]:
     _allow_descriptors(4096)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -45,7 +46,7 @@ def main() -> None:
             }
             for how, stall in stalls.items():
                 with contextmanager(stall)(agent, instance_id):
-                    _measure(how, agent, instance_id)
+                    yield _health(how, agent, instance_id)
         stuck = folder / "stuck-server"
         stuck.write_text("#!/bin/sh\nexec sleep 1000\n")
         stuck.chmod(0o755)
@@ -53,14 +54,14 @@ def main() -> None:
             pool = stack.enter_context(ThreadPoolExecutor(WAITING_STARTS))
             ids = [agent.create({**config, "alias": f"stuck-{n}"}) for n in range(WAITING_STARTS)]
             starts = [pool.submit(agent.post, f"/instances/{id_}/start") for id_ in ids]
-            _measure("waiting_starts", agent, None)
+            yield _health("waiting_starts", agent, None)
             for id_ in ids:
                 agent.post(f"/instances/{id_}/stop")
             for start in starts:
                 start.result()
 
 
-def _measure(how: str, agent: Agent, instance_id: str | None) -> None:
+def _health(how: str, agent: Agent, instance_id: str | None) -> Figure:
     request = HEAD.format(path="/health", key=agent.key) + "Connection: close\r\n\r\n"
     took_ms = []
     end = time.monotonic() + MEASURED_S
@@ -70,13 +71,13 @@ def _measure(how: str, agent: Agent, instance_id: str | None) -> None:
             assert client.recv(1000).startswith(b"HTTP/1.1 200")
         took_ms.append(1000 * (time.monotonic() - began))
         time.sleep(0.05)
-    print(f"health_ms_{how} longest {max(took_ms):.0f} of {len(took_ms)} (limit 1000)", end="")
+    note = f"longest of {len(took_ms)}"
     if instance_id:
         began = time.monotonic()
         assert agent.post(f"/instances/{instance_id}/start").status_code == 200
         assert agent.post(f"/instances/{instance_id}/stop").status_code == 200
-        print(f"; a start and a stop took {time.monotonic() - began:.1f} s", end="")
-    print(flush=True)
+        note += f"; a start and a stop took {time.monotonic() - began:.1f} s"
+    return Figure(name=f"health_{how}", value=max(took_ms), unit="ms", at_most=1000, note=note)
 
 
 def _allow_descriptors(count: int) -> None:
@@ -149,4 +150,4 @@ def _clients(agent: Agent, count: int, request: str) -> Iterator[list[socket.soc
 
 
 if __name__ == "__main__":
-    main()
+    show(measure)

@@ -9,20 +9,22 @@ import socket
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 
 from contrib.bench.agents import running_agent
+from contrib.bench.figures import Figure, seconds, show
 from tests.agent import Agent
 
 CLIENTS = 20
 SETTLE_S = 2.0
-MEASURED_S = 15.0
+MEASURED_S = seconds(15.0)
 LINE = re.compile(rb"written at (\d+) ns")
 
 
-def main() -> None:
+def measure() -> Iterator[Figure]:
     with tempfile.TemporaryDirectory() as name, ExitStack() as stack:
         server, model = Path(name) / "llama-server", Path(name) / "model.gguf"
         lines = Path(__file__).with_name("clock_lines.py")
@@ -41,9 +43,12 @@ def main() -> None:
     ordered = sorted(latencies)
     p50, p99 = (ordered[len(ordered) * percent // 100] for percent in (50, 99))
     rate = len(ordered) / MEASURED_S / CLIENTS
-    print(
-        f"stream_latency_ms p50 {p50:.1f}, p99 {p99:.1f} (limit 50), longest {ordered[-1]:.1f}: "
-        f"{rate:.0f} lines/s at each of {CLIENTS} clients over {MEASURED_S:.0f} s"
+    yield Figure(
+        name="stream_latency_p99",
+        value=p99,
+        unit="ms",
+        at_most=50,
+        note=f"median {p50:.1f}, longest {ordered[-1]:.1f}; {rate:.0f} lines/s at each of {CLIENTS} clients",
     )
 
 
@@ -77,4 +82,4 @@ def _collect(clients: list[socket.socket]) -> list[float]:
 
 
 if __name__ == "__main__":
-    main()
+    show(measure)

@@ -11,7 +11,7 @@ from contrib.setup.system import ensure_programs
 PROGRAMS = {
     "run": (),
     "test": ("g++", "dockerd", "docker-registry", "busybox", "chromium", "curl", "ip", "jq", "openssl"),
-    "bench": ("docker-registry", "openssl", "wrk"),
+    "bench": ("dockerd", "docker-registry", "busybox", "ip", "openssl", "wrk"),
 }
 
 
