@@ -63,6 +63,7 @@ class Service:
         self.instances = States()
         self.places = Places()
         self.closing = threading.Event()
+        self.lock = threading.Lock()  # every answer about health takes it
         self._notes = Path(os.environ["NOTES"])
 
     def start(self) -> None:
@@ -89,6 +90,8 @@ def build(settings: Settings) -> Flask:
 
     @app.get("/health")
     def health() -> Response:
+        with service.lock:
+            pass
         threads = sorted(thread.name for thread in threading.enumerate())
         open_streams = app.extensions["solarhost.streams"].open
         return jsonify(status="healthy", pid=os.getpid(), threads=threads, streams=open_streams)
@@ -107,6 +110,12 @@ def build(settings: Settings) -> Flask:
         service.note("waiting")
         service.closing.wait(60)
         return jsonify(stopped=True)
+
+    @app.post("/hang")
+    def hang() -> Response:
+        """As a part that never lets go of its lock."""
+        service.lock.acquire()
+        return jsonify(hangs=True)
 
     @app.get("/fail")
     def fail() -> Response:

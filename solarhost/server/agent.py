@@ -19,6 +19,7 @@ from gunicorn import sock
 from solarhost.errors import SolarHostError
 from solarhost.server.lock import AgentLock
 from solarhost.server.notify import Notifier
+from solarhost.server.pulse import Pulse
 from solarhost.server.worker import WholeRequestWorker
 from solarhost.settings import Settings
 
@@ -101,19 +102,21 @@ class Agent:
     def post_worker_init(self, worker: WholeRequestWorker) -> None:
         """Start the service, and the thread that will end it."""
         app: Flask = worker.wsgi
-        threading.Thread(target=self._close, args=(worker, app), name="closer", daemon=True).start()
+        pulse = Pulse(worker.sockets[0].getsockname(), self._notifier)
+        threading.Thread(target=self._close, args=(worker, app, pulse), name="closer", daemon=True).start()
         service: Service = app.extensions["solarhost"]
         try:
             service.start()
         except SolarHostError as error:
             _fail(error)
-        worker.heartbeat = self._notifier.beat
         self._notifier.ready()
+        pulse.start()
         logger.info("serving")
 
-    def _close(self, worker: WholeRequestWorker, app: Flask) -> None:
+    def _close(self, worker: WholeRequestWorker, app: Flask, pulse: Pulse) -> None:
         """Wait for an order to stop and carry it out."""
         detach = worker.orders.get() == "detach"
+        pulse.stop()
         limit_s = DETACH_S if detach else self._settings.stop_timeout_s + CLOSE_EXTRA_S
         deadline = time.monotonic() + limit_s
         logger.info("stopping%s", ", model servers are left running" if detach else "")

@@ -2,7 +2,6 @@
 
 import os
 import socket
-import time
 from contextlib import suppress
 
 
@@ -10,9 +9,9 @@ class Notifier:
     """Sends states to the service manager, and nothing when there is none. Safe from any thread."""
 
     def __init__(self, address: str, watchdog_s: float | None):
+        """`watchdog_s`: how long the manager waits for a sign of life; None when it does not watch."""
         self._address = f"\0{address[1:]}" if address.startswith("@") else address
-        self._watchdog_s = watchdog_s
-        self._next_beat = 0.0
+        self.watchdog_s = watchdog_s
 
     @classmethod
     def from_environment(cls) -> "Notifier":
@@ -20,7 +19,8 @@ class Notifier:
         address = os.environ.pop("NOTIFY_SOCKET", "")
         interval_us = os.environ.pop("WATCHDOG_USEC", "")
         os.environ.pop("WATCHDOG_PID", None)
-        return cls(address, int(interval_us) / 1e6 if interval_us.isdigit() else None)
+        watches = interval_us.isdigit() and int(interval_us) > 0
+        return cls(address, int(interval_us) / 1e6 if watches else None)
 
     def ready(self) -> None:
         self._send("READY=1\nSTATUS=Serving")
@@ -28,12 +28,9 @@ class Notifier:
     def stopping(self) -> None:
         self._send("STOPPING=1\nSTATUS=Stopping")
 
-    def beat(self) -> None:
-        """Say that the server still runs, three times in each interval the manager allows."""
-        now = time.monotonic()
-        if self._watchdog_s and now >= self._next_beat:
-            self._next_beat = now + self._watchdog_s / 3
-            self._send("WATCHDOG=1")
+    def alive(self) -> None:
+        """A sign of life for the watchdog."""
+        self._send("WATCHDOG=1")
 
     def _send(self, state: str) -> None:
         if self._address:

@@ -9,7 +9,6 @@ import io
 import logging
 import signal
 import time
-from collections.abc import Callable
 from queue import SimpleQueue
 from threading import Event
 from typing import Any
@@ -41,7 +40,6 @@ class WholeRequestWorker(ThreadWorker):  # type: ignore[misc]
         super().__init__(*args, **kwargs)
         self.orders: SimpleQueue[str] = SimpleQueue()  # "stop" or "detach", for the closer thread
         self.closed = Event()  # set by the closer thread when it is done
-        self.heartbeat: Callable[[], None] | None = None
         self._threads: RequestThreads[Connection] = RequestThreads(self.cfg.threads, self._serve)
         self._repeats = Repeats()
 
@@ -75,11 +73,6 @@ class WholeRequestWorker(ThreadWorker):  # type: ignore[misc]
         self.orders.put(order)
 
     # Polling, in the main thread.
-
-    def notify(self) -> None:
-        super().notify()
-        if self.heartbeat:
-            self.heartbeat()
 
     def run(self) -> None:
         """Poll until the closer thread is done and the last answers are out."""

@@ -5,14 +5,17 @@ import re
 import signal
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
+import pytest
 import requests
 
 from tests.agent import wait_until
 from tests.served import Served
 
 MakeServed = Callable[..., Served]
+STOP_S = 1
 
 
 def fails_with(served: Served) -> tuple[int, str]:
@@ -124,18 +127,53 @@ def test_a_service_that_can_not_start_ends_the_agent(make_served: MakeServed) ->
     assert "Traceback" not in output
 
 
-def test_the_service_manager_is_told(make_served: MakeServed, tmp_path) -> None:
+def test_the_service_manager_is_told(make_served: MakeServed, manager: socket.socket) -> None:
+    served = watched(make_served, manager)
+    assert next_states(manager, 3) == ["READY=1", "WATCHDOG=1", "WATCHDOG=1"]
+    served.stop()
+    while (state := manager.recv(100)) == b"WATCHDOG=1":
+        pass
+    assert state.startswith(b"STOPPING=1")
+
+
+@pytest.mark.parametrize("part", ["poller", "application"])
+def test_an_agent_that_hangs_gives_no_sign_of_life(
+    make_served: MakeServed, manager: socket.socket, part: str
+) -> None:
+    served = watched(make_served, manager)
+    assert next_states(manager, 2) == ["READY=1", "WATCHDOG=1"]
+    worker = served.worker
+    if part == "poller":
+        os.kill(worker, signal.SIGSTOP)
+    else:
+        served.post("/hang")
+    manager.settimeout(1)  # of which each 0.1 s would have had one
+    with pytest.raises(TimeoutError):
+        next_states(manager, 5)
+    served.process.send_signal(signal.SIGQUIT)  # as the watchdog does
+    assert served.process.wait(STOP_S + 10) == 0
+    assert served.left_alive() == []
+
+
+@pytest.fixture
+def manager(tmp_path: Path) -> Iterator[socket.socket]:
+    """The service manager's end of the notification socket."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
         manager.bind(str(tmp_path / "notify"))
         manager.settimeout(10)
-        served = make_served(NOTIFY_SOCKET=str(tmp_path / "notify"), WATCHDOG_USEC="300000")
-        served.start()
-        assert manager.recv(100).startswith(b"READY=1")
-        assert manager.recv(100) == b"WATCHDOG=1"
-        served.stop()
-        while (state := manager.recv(100)) == b"WATCHDOG=1":
-            pass
-        assert state.startswith(b"STOPPING=1")
+        yield manager
+
+
+def watched(make_served: MakeServed, manager: socket.socket) -> Served:
+    """A running server that has to give a sign of life every 0.3 s."""
+    address = manager.getsockname()
+    served = make_served(NOTIFY_SOCKET=address, WATCHDOG_USEC="300000", STOP_TIMEOUT_S=str(STOP_S))
+    served.start()
+    return served
+
+
+def next_states(manager: socket.socket, count: int) -> list[str]:
+    return [manager.recv(100).decode().splitlines()[0] for _ in range(count)]
 
 
 def test_keys_are_not_logged(make_served: MakeServed) -> None:
