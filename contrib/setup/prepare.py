@@ -10,7 +10,19 @@ from contrib.setup.system import ensure_programs
 
 PROGRAMS = {
     "run": (),
-    "test": ("g++", "dockerd", "docker-registry", "busybox", "chromium", "curl", "ip", "jq", "openssl"),
+    "test": (
+        "g++",
+        "dockerd",
+        "docker-registry",
+        "busybox",
+        "chromium",
+        "curl",
+        "ip",
+        "jq",
+        "openssl",
+        "systemd-analyze",
+        "systemd-nspawn",
+    ),
     "bench": ("dockerd", "docker-registry", "busybox", "ip", "openssl", "wrk"),
 }
 

@@ -17,6 +17,8 @@ PACKAGES = {
     "ip": "iproute2",
     "jq": "jq",
     "openssl": "openssl",
+    "systemd-analyze": "systemd",
+    "systemd-nspawn": "systemd-container",
     "wrk": "wrk",
 }
 _SYSTEM_PATH = "/usr/local/sbin:/usr/sbin:/sbin"  # not on every user's PATH
