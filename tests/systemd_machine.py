@@ -111,8 +111,8 @@ class SystemdMachine:
     def _is_booted(self) -> bool:
         assert self._process is not None
         if self._process.poll() is not None:
-            pytest.fail(
-                f"This machine does not allow to boot systemd: {self._log.read_text(errors='replace')}"
+            pytest.skip(
+                f"this kernel does not let systemd-nspawn boot: {self._log.read_text(errors='replace')}"
             )
         if not self._first:
             children = psutil.Process(self._process.pid).children()
