@@ -49,10 +49,15 @@ class PullProgress:
 
 @dataclass(frozen=True, slots=True)
 class JobEvent:
-    """A job or step lifecycle event, sent by its own name (`job_started`, `step_failed`, …)."""
+    """A job or step lifecycle event, sent by its own name (`job_started`, `step_failed`, …).
+
+    After a restart of the agent it is published again, unless solar-control was seen to have it.
+    """
 
     name: str
     payload: dict[str, Any]
+    run: str  # the job's `uid`
+    number: int  # counts the events of that job from 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,3 +69,4 @@ class StepLogLines:
 
 Event = InstancesChanged | LogLines | InstanceState | PullProgress | JobEvent | StepLogLines
 Publish = Callable[[Event], None]
+Delivered = Callable[[JobEvent], None]  # solar-control has it, or there is no control to have it

@@ -49,6 +49,7 @@ class Host:
             instances=lambda: self.instances.flat(),
             health=self._health_report,
             dispatch=self._dispatch,
+            delivered=lambda event: self.jobs.delivered(event),
         )
         publish = self.link.publish
         self.logs = LogBook(

@@ -46,6 +46,7 @@ class Host:
     def __init__(self, url: str, **settings: Any):
         self.instances = [flat()]
         self.calls: list[tuple[str, str, Any]] = []
+        self.delivered: list[str] = []  # ids of jobs
         self.resources: payloads.Json = {
             "memory_type": "RAM",
             "vram": None,
@@ -67,6 +68,7 @@ class Host:
             instances=lambda: self.instances,
             health=lambda: self.health(),
             dispatch=lambda method, path, body: self.dispatch(method, path, body),
+            delivered=lambda event: self.delivered.append(event.payload["job_id"]),
         )
 
     def health(self) -> payloads.Json:
@@ -93,7 +95,7 @@ def job_ended(number: int) -> JobEvent:
         "workspace_path": "/jobs/x",
         "retention_deadline": now_iso(),
     }
-    return JobEvent("job_completed", payload)
+    return JobEvent("job_completed", payload, run=f"run-{number}", number=1)
 
 
 def pull(phase: str, uri: str = "repo://a:1") -> PullProgress:

@@ -12,6 +12,7 @@ import sys
 import time
 import uuid
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from threading import Lock, Thread
 from typing import Any
@@ -43,7 +44,7 @@ class Recorder:
 class Control:
     """What solar-control keeps about its hosts."""
 
-    def __init__(self, recorder: Recorder, known_keys: set[str], log_delay_s: float):
+    def __init__(self, recorder: Recorder, known_keys: set[str], log_delay_s: float, deaf_to: str):
         self.sio = socketio.Server(
             async_mode="threading",
             async_handlers=False,  # so that the record has the order of arrival
@@ -56,7 +57,11 @@ class Control:
         self._sessions: dict[str, dict[str, Any]] = {}
         self.sio.on("connect", self._on_connect, namespace=HOSTS)
         self.sio.on("disconnect", self._on_disconnect, namespace=HOSTS)
-        self.sio.on("*", self._on_event, namespace=HOSTS)
+        if deaf_to:  # nothing is acknowledged that has no handler
+            for event in set(SCHEMAS) - {deaf_to}:
+                self.sio.on(event, partial(self._on_event, event), namespace=HOSTS)
+        else:
+            self.sio.on("*", self._on_event, namespace=HOSTS)
 
     def _on_connect(self, sid: str, environ: dict[str, Any], auth: dict[str, Any]) -> None:
         self._recorder.write("connect", sid=sid, auth=auth, origin=environ.get("HTTP_ORIGIN"))
@@ -158,9 +163,10 @@ def main() -> None:
     parser.add_argument("--record", type=Path, required=True)
     parser.add_argument("--known-key", action="append", default=[])
     parser.add_argument("--log-delay-s", type=float, default=0.0)
+    parser.add_argument("--deaf-to", default="")
     options = parser.parse_args()
     recorder = Recorder(options.record)
-    control = Control(recorder, set(options.known_key), options.log_delay_s)
+    control = Control(recorder, set(options.known_key), options.log_delay_s, options.deaf_to)
     app = socketio.WSGIApp(control.sio)
     server = make_server("127.0.0.1", options.port, app, threaded=True)
     recorder.write("listening")

@@ -4,7 +4,8 @@
 
 Runs until all jobs have ended, SIGTERM (an orderly end), or the point: `before:Class.method:N` or
 `after:Class.method:N` of a part's call, `on:event:N` once the event of that name is in EVENTS.
-Every event becomes a line of EVENTS, on disk before the call returns.
+Every event becomes a line of EVENTS, on disk before the call returns; then control has it, unless it is
+`--away`: nothing becomes a line.
 """
 
 import argparse
@@ -19,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from solarhost.containers.engine import Engine
-from solarhost.events import JobEvent, StepLogLines
+from solarhost.events import Delivered, JobEvent, StepLogLines
 from solarhost.jobs.definitions import parse
 from solarhost.jobs.service import JobService
 from solarhost.jobs.steplog import StepLog
@@ -57,9 +58,12 @@ def die_around(moment: str, target: str, count: int) -> None:
 
 
 class EventFile:
+    """What control has. A process may die by an event after control took it, and before that is known."""
+
     def __init__(self, path: Path, fatal: str | None, count: int):
         self._file = path.open("ab", buffering=0)
         self._fatal, self._left = fatal, count
+        self.delivered: Delivered = lambda event: None
 
     def publish(self, event: Any) -> None:
         if isinstance(event, StepLogLines):
@@ -70,6 +74,7 @@ class EventFile:
                 self._left -= 1
                 if self._left == 0:
                     die()
+            self.delivered(event)
 
 
 def main() -> None:
@@ -80,6 +85,7 @@ def main() -> None:
     parser.add_argument("--die", default="never::1")
     parser.add_argument("--submit", action="append", default=[])
     parser.add_argument("--cancel")
+    parser.add_argument("--away", action="store_true")
     given = parser.parse_args()
     moment, target, count = given.die.split(":")
     if moment in ("before", "after"):
@@ -88,7 +94,9 @@ def main() -> None:
     stop = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
     settings = Settings(jobs_dir=given.jobs_dir, docker_host=given.docker_host, min_free_disk_gb=0.0)
-    service = JobService(settings, events.publish, Problems(), lambda: None, lambda: 0)
+    publish = (lambda event: None) if given.away else events.publish
+    service = JobService(settings, publish, Problems(), lambda: None, lambda: 0)
+    events.delivered = service.delivered
     service.start()
     for text in given.submit:
         service.submit(parse(json.loads(text)))

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from solarhost.events import JobEvent, StepLogLines
+from solarhost.events import Delivered, Event, JobEvent, StepLogLines
 from solarhost.jobs.definitions import JobDefinition, parse
 from solarhost.jobs.records import Job
 from solarhost.jobs.service import JobService
@@ -42,11 +42,16 @@ def definition(job_id: str, *steps: dict[str, Any], **more: Any) -> JobDefinitio
 
 
 class Heard:
-    """What was published, in order."""
+    """What was published, in order; a control that has everything at once."""
 
     def __init__(self) -> None:
         self.events: list[Any] = []
-        self.publish = self.events.append
+        self.delivered: Delivered = lambda event: None
+
+    def publish(self, event: Event) -> None:
+        self.events.append(event)
+        if isinstance(event, JobEvent):
+            self.delivered(event)
 
     def names(self, job_id: str) -> list[str]:
         """Lifecycle events of a job, a step's with its name."""
@@ -82,9 +87,11 @@ class Jobs:
         self.service = self._make()
 
     def _make(self) -> JobService:
-        return JobService(
+        service = JobService(
             self._settings, self.heard.publish, self.problems, lambda: "host-1", lambda: self.gpu_count
         )
+        self.heard.delivered = service.delivered
+        return service
 
     def restart(self) -> None:
         self.close()

@@ -44,7 +44,7 @@ def build_messages(items: Iterable[Item]) -> list[Message]:
     for item in items:
         if item.kept:
             open_batches.clear()
-            messages.append(_kept_message(item))
+            messages.append(kept_message(item))
             continue
         match item.event:
             case LogLines() as event:
@@ -58,7 +58,8 @@ def build_messages(items: Iterable[Item]) -> list[Message]:
     return messages
 
 
-def _kept_message(item: Item) -> Message:
+def kept_message(item: Item) -> Message:
+    """Raises TypeError: an item of its kind is never kept."""
     match item.event:
         case InstancesChanged(flat):
             return Message("instances_update", payloads.instances_update(flat, item.published_at), item)

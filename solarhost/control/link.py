@@ -23,7 +23,7 @@ from solarhost.control.payloads import Json
 from solarhost.control.session import EVENTS, Reports, Session, rejection
 from solarhost.control.state import CONNECTED, LinkRecord, LinkState
 from solarhost.errors import Unavailable
-from solarhost.events import Event
+from solarhost.events import Delivered, Event, JobEvent
 from solarhost.settings import Settings
 
 logger = logging.getLogger(__name__)
@@ -41,6 +41,7 @@ class ControlLink:
         instances: gives all instances, flat.
         health: gives the `data` of `host_health`.
         dispatch: runs one REST call in this process: method, path with query, body; gives status, body.
+        delivered: called for each event of a job that control has; at once when no control is configured.
 
     Raises:
         SettingsError: SOLAR_CONTROL_URL is not an address.
@@ -54,6 +55,7 @@ class ControlLink:
         instances: Callable[[], list[Json]],
         health: Callable[[], Json],
         dispatch: Dispatch,
+        delivered: Delivered,
     ):
         self._settings = settings
         self._reports = Reports(registration, instances, health)
@@ -64,6 +66,7 @@ class ControlLink:
         }
         self._commands = Commands(dispatch, enabled=settings.commands_over_link)
         self._inbox = Inbox()
+        self._delivered = delivered
         self._outbox = Outbox()
         self._drops = DropReport(self._outbox.dropped)
         self._record = LinkRecord(self._address)
@@ -97,9 +100,11 @@ class ControlLink:
             logger.warning("control: an attempt to reach %s is left behind", self._address)
 
     def publish(self, event: Event) -> None:
-        """Tell control in good time. Never blocks, never raises."""
+        """Tell control in good time. Never waits for it, never raises."""
         if self._address is not None:
             self._outbox.put(event)
+        elif isinstance(event, JobEvent):
+            self._delivered(event)
 
     def reconnect(self) -> str:
         """Try now rather than after the present wait; revives a link that was rejected.
@@ -174,6 +179,7 @@ class ControlLink:
             self._record.heard(connection.heard)
             self._connection = None
             connection.end(politely=self._closing is not None)  # reads the last acknowledgements
+            self._pass_on_delivered()
             self._outbox.disconnected()
 
     def _serve(self, connection: Connection) -> None:
@@ -189,6 +195,7 @@ class ControlLink:
         )
         while self._closing is None:
             session.step(TICK_S)
+            self._pass_on_delivered()
             self._drops.tick()
         give_up_at = min(self._closing, time.monotonic() + FAREWELL_S)
         while (
@@ -197,6 +204,10 @@ class ControlLink:
             and time.monotonic() < give_up_at
         ):
             session.step(TICK_S)
+
+    def _pass_on_delivered(self) -> None:
+        for event in self._outbox.take_delivered():
+            self._delivered(event)
 
     def _joined(self) -> None:
         self._record.connected()

@@ -30,7 +30,7 @@ from solarhost.times import now_iso
 
 KEPT_LIMIT = 1_000
 PASSING_LIMIT = 10_000
-UNCONFIRMED_LIMIT = 20  # so many at most can come twice when control dies before it acknowledges them
+UNCONFIRMED_LIMIT = 1  # so many can come twice when control dies before it acknowledges them
 
 ENDS_OF_PULLS = frozenset({"completed", "failed"})
 
@@ -43,6 +43,7 @@ class Outbox:
         self._orders = itertools.count()
         self._kept = BoundedQueue(KEPT_LIMIT, expendable=_is_list_of_instances)
         self._unconfirmed: dict[int, tuple[Item, float]] = {}  # by order: what was sent, and when
+        self._delivered: list[JobEvent] = []  # what control has, for `take_delivered`
         self._logs = BoundedQueue(PASSING_LIMIT)
         self._step_logs = BoundedQueue(PASSING_LIMIT)
         self._progress = BoundedQueue(PASSING_LIMIT)
@@ -87,9 +88,10 @@ class Outbox:
         """What is due, in order; what is kept of it counts as unconfirmed from now on.
 
         With UNCONFIRMED_LIMIT events unconfirmed, the next kept one, and all that came after it, waits.
+        Lists of instances do not count: one that comes twice says nothing new.
         """
         with self._lock:
-            fence = self._kept.order_at(UNCONFIRMED_LIMIT - len(self._unconfirmed))
+            fence = self._fence()
             kept = self._kept.take(fence)
             items = list(kept)
             for queue in (self._logs, self._step_logs, self._progress):
@@ -104,21 +106,27 @@ class Outbox:
     def confirm(self, item: Item) -> None:
         """Control has it. Without effect after a disconnect: then it is sent once more."""
         with self._lock:
-            self._unconfirmed.pop(item.order, None)
+            self._confirm(item)
 
     def confirm_sent_before(self, moment: float) -> list[Item]:
         """Give up waiting for acknowledgements of what was sent before `moment`; return those items."""
         with self._lock:
             overdue = [item for item, sent_at in self._unconfirmed.values() if sent_at < moment]
             for item in overdue:
-                del self._unconfirmed[item.order]
+                self._confirm(item)
         return overdue
+
+    def take_delivered(self) -> list[JobEvent]:
+        """The events of jobs that control has got since the last call."""
+        with self._lock:
+            delivered, self._delivered = self._delivered, []
+        return delivered
 
     @property
     def kept_is_due(self) -> bool:
         """Something kept could be sent now."""
         with self._lock:
-            return self._kept.entries > 0 and len(self._unconfirmed) < UNCONFIRMED_LIMIT
+            return self._kept.has_before(self._fence())
 
     @property
     def is_empty(self) -> bool:
@@ -146,6 +154,16 @@ class Outbox:
                 "progress": self._progress.dropped,
                 "kept": self._kept.dropped,
             }
+
+    def _fence(self) -> int | None:
+        """The order of the first item that has to wait for an acknowledgement. The caller holds the lock."""
+        counted = sum(not _is_list_of_instances(item) for item, _ in self._unconfirmed.values())
+        return self._kept.order_at(UNCONFIRMED_LIMIT - counted)
+
+    def _confirm(self, item: Item) -> None:
+        """The caller holds the lock."""
+        if self._unconfirmed.pop(item.order, None) and isinstance(item.event, JobEvent):
+            self._delivered.append(item.event)
 
     def _item(self, event: Event, *, kept: bool = False, lines: list[str] | None = None) -> Item:
         order, at = next(self._orders), now_iso()

@@ -1,5 +1,6 @@
 """A queue that forgets its oldest items rather than grow or make anyone wait."""
 
+import itertools
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -25,7 +26,8 @@ class BoundedQueue:
     """At most `limit` entries. Not safe by itself: the outbox holds its lock around each call.
 
     Args:
-        expendable: which items go first when there are too many; without it the oldest do.
+        expendable: which items go first when there are too many, and don't count in `order_at`; without
+            it the oldest go, and all count.
     """
 
     def __init__(self, limit: int, expendable: Callable[[Item], bool] | None = None):
@@ -51,15 +53,20 @@ class BoundedQueue:
     def take(self, before: int | None = None) -> list[Item]:
         """Remove and return all items, oldest first; or only those whose order is lower than `before`."""
         taken = []
-        while self._items and (before is None or self._items[0].order < before):
+        while self.has_before(before):
             item = self._items.popleft()
             self._uncount(item)
             taken.append(item)
         return taken
 
+    def has_before(self, order: int | None) -> bool:
+        """Would `take` give anything?"""
+        return bool(self._items) and (order is None or self._items[0].order < order)
+
     def order_at(self, index: int) -> int | None:
         """The order of the item at `index`; None when there are not so many."""
-        return self._items[index].order if index < len(self._items) else None
+        counted = (item.order for item in self._items if not self._is_expendable(item))
+        return next(itertools.islice(counted, index, None), None)
 
     def clear(self) -> None:
         """Drop everything, counted."""
@@ -67,11 +74,10 @@ class BoundedQueue:
         self.take()
 
     def _first_to_go(self) -> int:
-        if self._expendable is not None:
-            for index, item in enumerate(self._items):
-                if self._expendable(item):
-                    return index
-        return 0
+        return next((index for index, item in enumerate(self._items) if self._is_expendable(item)), 0)
+
+    def _is_expendable(self, item: Item) -> bool:
+        return self._expendable is not None and self._expendable(item)
 
     def _drop(self, index: int) -> None:
         item = self._items[index]

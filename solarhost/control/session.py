@@ -7,7 +7,7 @@ from functools import partial
 from typing import NamedTuple
 
 from solarhost.control import payloads
-from solarhost.control.batches import Message
+from solarhost.control.batches import Message, kept_message
 from solarhost.control.connection import Connection, LinkDown, Rejected, Unauthorized, Unsendable
 from solarhost.control.news import Inbox, News
 from solarhost.control.outbox import Outbox
@@ -67,6 +67,9 @@ class Session:
         self._began_at = self._pinged_at = self._health_due = time.monotonic()
         self._welcomed = False  # control has said something about this host
         self._unintroduced = False  # control has acknowledged the host and knows nothing else about it
+        # Names of events that control takes without a word: it has no handler for them, so it is waited
+        # for once only.
+        self._unacknowledged: set[str] = set()
 
     def step(self, timeout_s: float) -> None:
         """Take in what came within `timeout_s`, check the connection, send what is due.
@@ -154,7 +157,8 @@ class Session:
             return
         if self._connection.heard is not None:
             for item in self._outbox.confirm_sent_before(self._connection.heard - ACKNOWLEDGE_S):
-                logger.info("control: no acknowledgement of %s", item.event)
+                self._unacknowledged.add(name := kept_message(item).event)
+                logger.info("control: no acknowledgement of %s", name)
         if time.monotonic() >= self._health_due:
             self._send_health()
         if self._outbox.kept_is_due and not self._connection.probe():
@@ -163,19 +167,22 @@ class Session:
             self._send(message)
 
     def _send(self, message: Message) -> None:
-        on_ack = None if message.kept is None else partial(self._confirmed, message.kept)
+        item = message.kept
+        on_ack = None if item is None else partial(self._confirmed, message.event, item)
+        settled = message.event in self._unacknowledged
         try:
             self._connection.emit(message.event, message.payload, on_ack)
         except Unsendable:
             logger.exception("control: an event is left out")
-            if on_ack is not None:
-                on_ack()
+            settled = True
+        if item is not None and settled:
+            self._outbox.confirm(item)
 
-    def _confirmed(self, item: Item) -> None:
+    def _confirmed(self, event: str, item: Item) -> None:
         """Called by the thread that reads."""
+        self._unacknowledged.discard(event)
         self._outbox.confirm(item)
-        if self._outbox.kept_is_due:
-            self._inbox.tell(self._attempt, "confirmed")
+        self._inbox.tell(self._attempt, "confirmed")
 
 
 def rejection(news: News) -> Rejected:

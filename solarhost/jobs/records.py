@@ -58,6 +58,7 @@ class Job:
     started_at: str | None = None
     finished_at: str | None = None
     error_message: str | None = None
+    told: int = 0  # so many of its events has solar-control
 
     @property
     def id(self) -> str:
@@ -75,6 +76,26 @@ class Job:
         if self.finished_at is None:
             return None
         return datetime.fromisoformat(self.finished_at) + timedelta(hours=self.definition.retention_hours)
+
+    @property
+    def happened(self) -> list[tuple[str, int | None]]:
+        """Its lifecycle events so far: name, and index of the step if it is one's. Only grows, at its end."""
+        events: list[tuple[str, int | None]] = []
+        if self.started_at is not None:
+            events.append(("job_started", None))
+        for index, step in enumerate(self.steps):
+            if step.started_at is not None:
+                events.append(("step_started", index))
+            if step.status in (Status.COMPLETED, Status.FAILED):
+                events.append((f"step_{step.status}", index))
+        if self.status.is_terminal:
+            events.append((f"job_{self.status}", None))
+        return events
+
+    @property
+    def is_told(self) -> bool:
+        """solar-control has all of its events."""
+        return self.told >= len(self.happened)
 
     def with_step(self, index: int, **changes: Any) -> "Job":
         step = replace(self.steps[index], **changes)

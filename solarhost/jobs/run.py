@@ -10,7 +10,7 @@ from solarhost.containers.engine import Engine
 from solarhost.containers.errors import EngineAway, EngineRefused
 from solarhost.errors import StoreError
 from solarhost.events import Publish
-from solarhost.jobs import events
+from solarhost.jobs.announcements import Announcements
 from solarhost.jobs.interrupts import Cancelled, Detached, Interrupts
 from solarhost.jobs.preparation import Preparation, StepFailed
 from solarhost.jobs.records import Job, Status
@@ -39,15 +39,15 @@ class JobTools:
     preparation: Preparation
     redactor: Redactor
     publish: Publish
+    announcements: Announcements
     problems: Problems
-    host_id: Callable[[], str | None]
     left_behind: Callable[[], None]  # a container could not be removed: somebody has to later
 
 
 class JobRun:
     """Runs a job from wherever its record says it is; its thread alone moves the record on.
 
-    Each change goes to the store first and is published right after it.
+    Each change goes to the store first and is announced right after it.
     """
 
     def __init__(self, job_id: str, tools: JobTools):
@@ -82,6 +82,7 @@ class JobRun:
 
     def _run(self) -> None:
         job = self._tools.store.get(self._job_id)
+        self._tools.announcements.resume(job)
         if job.cancel_requested:
             self.interrupts.cancel()
         try:
@@ -104,8 +105,7 @@ class JobRun:
     def _begin(self, job: Job) -> None:
         self._await_engine()
         self._tools.workspaces.create(job)
-        job = self._record(lambda job: replace(job, status=Status.RUNNING, started_at=now_iso()))
-        self._tools.publish(events.job_started(job, self._tools.host_id()))
+        self._record(lambda job: replace(job, status=Status.RUNNING, started_at=now_iso()))
 
     def _await_engine(self) -> None:
         """A job that has not begun waits for Docker as long as it takes."""
@@ -124,7 +124,6 @@ class JobRun:
         job = tools.store.get(self._job_id)
         if job.steps[index].status is Status.PENDING:
             job = self._record_step(index, status=Status.RUNNING, started_at=now_iso())
-            tools.publish(events.step_started(job, index, tools.host_id()))
         if job.steps[index].status is Status.RUNNING:
             job = self._drive(job, index)
         step = job.steps[index]
@@ -162,8 +161,6 @@ class JobRun:
             result = self._result(step, log)
             log.complete(result.get("exit_code"))
             job = self._record_step(index, **result, finished_at=now_iso())
-            if job.steps[index].status is not Status.CANCELLED:
-                tools.publish(events.step_ended(job, index, tools.host_id()))
         finally:
             self._step = self._log = None
             log.close()
@@ -195,24 +192,27 @@ class JobRun:
         self._record_step(index, container_id=container_id)
 
     def _end(self, status: Status, error_message: str | None = None) -> None:
-        tools = self._tools
         job = self._record(lambda job: job.ended(status, now_iso(), error_message))
-        path = str(tools.workspaces.path(job.id))
-        tools.publish(events.job_ended(job, path, tools.host_id()))
         logger.info("job %s: %s%s", job.id, status, f", {error_message}" if error_message else "")
 
     def _record_step(self, index: int, **changes: Any) -> Job:
         return self._record(lambda job: job.with_step(index, **changes))
 
     def _record(self, change: Callable[[Job], Job]) -> Job:
-        """Store a change. What can't be written now (disk full) is tried until it can, or the agent ends."""
+        """Store a change, then announce it.
+
+        What can't be written now (disk full) is tried until it can, or the agent ends.
+        """
+        tools = self._tools
+        before = len(tools.store.get(self._job_id).happened)
         key = f"jobs.store.{self._job_id}"
         while True:
             try:
-                job = self._tools.store.update(self._job_id, change)
+                job = tools.store.update(self._job_id, change)
             except StoreError as error:
-                self._tools.problems.report(key, f"job {self._job_id} waits: {error}")
+                tools.problems.report(key, f"job {self._job_id} waits: {error}")
                 self.interrupts.pause(RETRY_S)
             else:
-                self._tools.problems.clear(key)
+                tools.problems.clear(key)
+                tools.announcements.announce(job, after=before)
                 return job

@@ -14,7 +14,8 @@ from uuid import uuid4
 from solarhost.containers.engine import Engine
 from solarhost.containers.errors import EngineAway, EngineRefused
 from solarhost.errors import StoreError
-from solarhost.events import Publish
+from solarhost.events import JobEvent, Publish
+from solarhost.jobs.announcements import Announcements
 from solarhost.jobs.definitions import JobDefinition, check_gpus
 from solarhost.jobs.errors import ExecutorUnavailable, JobEnded, NoSuchJob, StillEnding
 from solarhost.jobs.preparation import LABEL_RUN, LABEL_STEP, Preparation
@@ -69,6 +70,7 @@ class JobService:
         )
         self._preparation = Preparation(settings, self._engine, self._workspaces)
         self._store = JobStore(self._workspaces.folder / ".records", problems)
+        self._announcements = Announcements(self._workspaces, publish, host_id)
         self._tools = JobTools(
             settings=settings,
             engine=self._engine,
@@ -77,8 +79,8 @@ class JobService:
             preparation=self._preparation,
             redactor=Redactor(settings.secrets),
             publish=publish,
+            announcements=self._announcements,
             problems=problems,
-            host_id=host_id,
             left_behind=lambda: self._sweep_due.set(),
         )
         self._lock = Lock()  # guards the three below
@@ -101,6 +103,8 @@ class JobService:
             StoreError: `JOBS_DIR` can't be used.
         """
         self._store.load()
+        for job in self._store.untold():
+            self._announcements.resume(job)
         jobs = [job for job in self._store.all() if not job.status.is_terminal]
         with self._lock:
             for job in jobs:
@@ -162,6 +166,10 @@ class JobService:
     def list(self) -> list[Job]:
         """Every job that was not cancelled or outlived, oldest first."""
         return self._store.all()
+
+    def delivered(self, event: JobEvent) -> None:
+        """solar-control has this event, or there is no control: it is not sent again."""
+        self._store.told(event.run, event.number)
 
     def recent_logs(self, job: Job, index: int) -> Sequence[dict[str, Any]]:
         """The last lines of one of its steps: `{seq, stream, line, timestamp}`."""
@@ -276,9 +284,11 @@ class JobService:
                 self._sweep()
         except (EngineAway, EngineRefused) as away:
             self._sweep_due.set()
-            # A host that runs no jobs needs no Docker.
+            # A host that never had Docker and has no job for it needs none.
             if self._docker_seen or any(not job.status.is_terminal for job in self._store.all()):
                 self._problems.report("docker", f"{away}; jobs wait")
+            else:
+                self._problems.clear("docker")
         else:
             self._docker_seen = True
             self._problems.clear("docker")

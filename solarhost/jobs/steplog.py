@@ -58,13 +58,13 @@ class StepLog:
         self._size = 0  # bytes of the file that are whole lines of ours
         self._unwritten = 0  # lines that found no room on the disk
         self._checked_s = float("-inf")
-        self._completed = False
+        self._marker: dict[str, Any] | None = None  # the entry that says that the step is over
         self._file: int | None = None
 
     @property
     def completed(self) -> bool:
         """The completion marker is out: nothing more comes."""
-        return self._completed
+        return self._marker is not None
 
     def open(self) -> None:
         """Make the file, or take it up where an earlier agent left it.
@@ -112,25 +112,26 @@ class StepLog:
             self._keep(self._numbered("stderr", now_iso(), [text]))
 
     def complete(self, exit_code: int | None) -> None:
-        """The step is over: its last lines, then the marker. Fine when it was complete before."""
+        """The step is over: its last lines, then the marker.
+
+        When an earlier agent came so far, the same marker is published again: it may not have arrived.
+        """
         with self._lock:
-            if self._completed:
-                return
-            for stream, splitter in self._splitters.items():
-                self._keep(self._numbered(stream, now_iso(), splitter.finish()))
-            self._seq += 1
-            marker = {
-                **self._where,
-                "stream": "stdout",
-                "seq": self._seq,
-                "timestamp": now_iso(),
-                "line": "",
-                "completed": True,
-                "exit_code": exit_code,
-            }
-            self._publish(StepLogLines([marker]))
-            self._completed = True
-            self._checkpoint()
+            if self._marker is None:
+                for stream, splitter in self._splitters.items():
+                    self._keep(self._numbered(stream, now_iso(), splitter.finish()))
+                self._seq += 1
+                self._marker = {
+                    **self._where,
+                    "stream": "stdout",
+                    "seq": self._seq,
+                    "timestamp": now_iso(),
+                    "line": "",
+                    "completed": True,
+                    "exit_code": exit_code,
+                }
+                self._checkpoint()
+            self._publish(StepLogLines([self._marker]))
 
     def recent(self) -> list[dict[str, Any]]:
         """The last lines, for the API."""
@@ -193,7 +194,7 @@ class StepLog:
         data = {
             "size": self._size,
             "seq": self._seq,
-            "completed": self._completed,
+            "marker": self._marker,
             "stderr_tail": list(self._stderr),
             "recent": [{**entry, "line": entry["line"][:SHOWN_CHARS]} for entry in self._recent()],
             "streams": {
@@ -217,7 +218,7 @@ class StepLog:
             data is None or data["size"] > file_size
         ):  # the machine went down before the file's bytes were safe
             return
-        self._size, self._seq, self._completed = data["size"], data["seq"], data["completed"]
+        self._size, self._seq, self._marker = data["size"], data["seq"], data["marker"]
         self._stderr.extend(data["stderr_tail"])
         self._entries.extend({**self._where, **entry} for entry in data["recent"])
         self._splitters = {
@@ -259,8 +260,16 @@ def checkpoint_path(log_path: Path) -> Path:
 
 def stored_recent(log_path: Path) -> list[dict[str, Any]]:
     """The last lines of a step that is not running, as its checkpoint keeps them."""
+    return list(_stored(log_path).get("recent", []))
+
+
+def stored_marker(log_path: Path) -> dict[str, Any] | None:
+    """The entry that ended the log of a step; None when it did not end, or its files are gone."""
+    return _stored(log_path).get("marker")
+
+
+def _stored(log_path: Path) -> dict[str, Any]:
     try:
-        data = read_json(checkpoint_path(log_path))
+        return read_json(checkpoint_path(log_path)) or {}
     except Unreadable:
-        return []
-    return list(data["recent"]) if data else []
+        return {}

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from solarhost.control import session
 from tests.control_faults import STEPS, FaultyServer
 from tests.control_host import KEY, Host, job_ended, log_lines, pull
 from tests.control_process import ControlProcess, wait_for
@@ -54,7 +55,6 @@ def test_every_end_arrives_once_whatever_control_does(make_control, make_host):
     random.Random(7).shuffle(steps)
     while steps:
         end_a_job()
-        # An event that control has handled and not yet acknowledged when it is killed can't but come twice.
         wait_for(lambda: is_quiet(host), "all is acknowledged")
         control.kill()
         end_a_job()
@@ -68,9 +68,45 @@ def test_every_end_arrives_once_whatever_control_does(make_control, make_host):
         wait_for(lambda: is_quiet(host), "registered again")
     assert Counter(ended_jobs(control)) == Counter(expected)
     assert ended_jobs(control) == expected
+    wait_for(lambda: host.delivered == expected, "the host knows what arrived")
     assert control.sessions() == ["gpu-1"]
     wait_for(lambda: threading.active_count() <= threads, "no threads are left")
     assert open_files() <= files
+
+
+def test_a_control_that_is_killed_while_events_flow_gets_the_one_under_way_again_and_no_other(
+    make_control, make_host
+):
+    control = make_control()
+    host = make_host(control.url, **IMPATIENT)
+    wait_for(lambda: is_quiet(host), "registered")
+    kills, count = 3, 150
+    for number in range(count):
+        host.link.publish(job_ended(number))
+    for kill in range(kills):
+        wait_for(lambda kill=kill: len(ended_jobs(control)) > 40 * kill, "events")
+        control.kill()
+        control.start()
+    wait_for(lambda: is_quiet(host), "all events", timeout_s=60)
+    arrived = control.events("job_completed")
+    assert list(dict.fromkeys(ended_jobs(control))) == [f"job-{number}" for number in range(count)]
+    again = [one for one, next_one in itertools.pairwise(arrived) if one["data"] == next_one["data"]]
+    assert len(arrived) == count + len(again)
+    assert len({one["pid"] for one in again}) == len(again) <= kills
+    assert host.delivered == [f"job-{number}" for number in range(count)]
+
+
+def test_an_event_that_control_has_no_handler_for_holds_up_nothing(tmp_path, make_host, monkeypatch):
+    monkeypatch.setattr(session, "ACKNOWLEDGE_S", 2.0)
+    control = ControlProcess(tmp_path, (KEY,), ("--deaf-to", "pull_progress")).start()
+    try:
+        host = make_host(control.url, ws_silence_timeout=1.0)
+        for number in range(15):
+            host.link.publish(pull("completed"))
+            host.link.publish(job_ended(number))
+        wait_for(lambda: len(ended_jobs(control)) == 15 and is_quiet(host), "the other events")
+    finally:
+        control.kill()
 
 
 @pytest.mark.parametrize(

@@ -123,6 +123,17 @@ def test_docker_that_hangs_holds_up_no_answer(jobs: Jobs, docker_engine: DockerE
     assert not (jobs.folder / "hung").exists()
 
 
+def test_a_host_without_docker_is_not_degraded_for_long_by_a_job_that_it_refused(
+    make_jobs, docker_engine: DockerEngine
+):
+    docker_engine.stop()
+    jobs = make_jobs()
+    with pytest.raises(ExecutorUnavailable):
+        jobs.service.submit(definition("refused", step("one", "true")))
+    wait_until(lambda: jobs.problems.current() == [], 30, "the problem to be over")
+    docker_engine.start()
+
+
 def test_an_agent_that_starts_before_docker_waits_for_it(make_jobs, docker_engine: DockerEngine):
     jobs = make_jobs()
     jobs.service.submit(definition("early", shell("one", "echo up; sleep 4; echo down")))

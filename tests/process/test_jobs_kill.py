@@ -42,12 +42,26 @@ class Lives:
             return []
         return [json.loads(line) for line in self._events.read_text().splitlines()]
 
+    def events(self) -> list[dict[str, Any]]:
+        return [one for one in self.said() if "event" in one]
+
     def terminal_events(self) -> list[str]:
+        """Without those that came again, the same to the letter."""
+        events = self.events()
         return [
             " ".join([one["event"], one["job_id"], *([one["step_name"]] if "step_name" in one else [])])
-            for one in self.said()
-            if one.get("event") in TERMINAL
+            for at, one in enumerate(events)
+            if one["event"] in TERMINAL and one not in events[:at]
         ]
+
+    def repeated(self) -> int:
+        """How many events came again."""
+        events = self.events()
+        return sum(one in events[:at] for at, one in enumerate(events))
+
+    def markers(self) -> list[tuple[str, int]]:
+        """Ends of step logs: name and exit code."""
+        return [(one["step_name"], one["exit_code"]) for one in self.said() if one.get("completed")]
 
     def record(self, job_id: str) -> dict[str, Any]:
         return json.loads((self.folder / f".records/{job_id}.json").read_text())
@@ -83,10 +97,46 @@ def test_killed_at_every_point_of_a_job_that_goes_well(lives: Lives):
         "step_completed job c",
         "job_completed job",
     ]
+    assert lives.repeated() == 3  # one for each death between control's having it and our knowing
     assert lives.log("job", "a") == ["a1", "a2"]
     assert lives.log("job", "b") == ["b"]
     assert lives.log("job", "c") == ["c"]
     assert [one["exit_code"] for one in lives.record("job")["steps"]] == [0, 0, 0]
+
+
+def test_killed_after_every_change_of_a_record_before_it_could_be_told(lives: Lives):
+    lives.dies("after:JobStore.update:1", "--submit", json.dumps(body("job", step("a", "echo a"))))
+    changes = ["step a begins", "its container", "its end", "the end of the job"]
+    for _ in changes:
+        lives.dies("after:JobStore.update:1")
+    lives.ends()
+    assert lives.repeated() == 0
+    assert [one["event"] for one in lives.events()] == [
+        "job_started",
+        "step_started",
+        "step_completed",
+        "job_completed",
+    ]
+
+
+def test_what_happened_while_control_was_away_is_told_by_a_later_agent(lives: Lives):
+    steps = step("a", "echo a"), shell("b", "exit 3")
+    lives.ends("--away", "--submit", json.dumps(body("job", *steps)))
+    lives.dies("after:Engine.start:1", "--away", "--submit", json.dumps(body("other", waiting("one"))))
+    lives.ends("--away", "--cancel", "other")
+    assert lives.events() == []
+    lives.dies("on:step_started:2")
+    lives.ends()
+    lives.ends()
+    assert lives.terminal_events() == [
+        "step_completed job a",
+        "step_failed job b",
+        "job_failed job",
+        "job_cancelled other",
+    ]
+    assert lives.repeated() == 1
+    assert lives.markers() == [("a", 0), ("b", 3)]
+    assert [path.name for path in (lives.folder / ".records").iterdir()] == ["job.json"]
 
 
 def test_killed_again_and_again_while_a_step_prints(lives: Lives):

@@ -66,7 +66,7 @@ def test_ends_and_status_changes_wait_for_a_connection():
     ]
     for event in events:
         outbox.put(event)
-    messages = outbox.take()
+    messages = take_all(outbox)
     assert [m.event for m in messages] == [
         "instances_update",
         "job_completed",
@@ -80,15 +80,17 @@ def test_ends_and_status_changes_wait_for_a_connection():
 
 def test_unacknowledged_events_are_sent_again_first_and_acknowledged_ones_never():
     outbox = listening()
-    for number in range(4):
+    for number in range(3):
         outbox.put(job_ended(number))
-    first = outbox.take()
-    outbox.confirm(first[1].kept)
+    (first,) = outbox.take()
+    outbox.confirm(first.kept)
+    (second,) = outbox.take()
     outbox.put(job_ended(9))
     outbox.disconnected()
-    outbox.confirm(first[0].kept)  # an acknowledgement that comes too late to count
-    again = [message.payload["job_id"] for message in outbox.take()]
-    assert again == ["job-0", "job-2", "job-3", "job-9"]
+    outbox.confirm(second.kept)  # an acknowledgement that comes too late to count
+    assert [event.payload["job_id"] for event in outbox.take_delivered()] == ["job-0"]
+    assert [message.payload["job_id"] for message in take_all(outbox)] == ["job-1", "job-2", "job-9"]
+    assert [event.payload["job_id"] for event in outbox.take_delivered()] == ["job-1", "job-2", "job-9"]
     assert outbox.take() == []
 
 
@@ -99,6 +101,7 @@ def test_what_control_never_acknowledges_is_given_up():
     assert outbox.confirm_sent_before(time.monotonic() - 10) == []
     assert len(outbox.confirm_sent_before(time.monotonic() + 1)) == 1
     assert outbox.is_empty
+    assert len(outbox.take_delivered()) == 1
 
 
 def test_few_events_are_unconfirmed_at_a_time_and_nothing_overtakes_the_others():
@@ -122,6 +125,17 @@ def test_few_events_are_unconfirmed_at_a_time_and_nothing_overtakes_the_others()
         "instance_state_batch",
         "pull_progress",
     ]
+
+
+def test_lists_of_instances_need_not_wait_for_each_other():
+    outbox = listening()
+    for event in (InstancesChanged([]), job_ended(1), InstancesChanged([]), log_lines(0, 1), job_ended(2)):
+        outbox.put(event)
+    first = outbox.take()
+    assert [m.event for m in first] == ["instances_update", "job_completed", "instances_update", "log_batch"]
+    assert outbox.take() == []
+    outbox.confirm(first[1].kept)
+    assert [m.payload["job_id"] for m in outbox.take()] == ["job-2"]
 
 
 def test_a_disconnect_drops_what_passes_and_counts_it():
@@ -198,10 +212,10 @@ def test_lines_are_batched_but_never_cross_the_end_of_their_step():
     outbox.put(StepLogLines([step_line(1)]))
     outbox.put(StepLogLines([step_line(2)]))
     outbox.put(StepLogLines([step_line(3, "", completed=True, exit_code=0)]))
-    outbox.put(JobEvent("step_completed", {"job_id": "j"}))
-    outbox.put(JobEvent("step_started", {"job_id": "j"}))
+    outbox.put(JobEvent("step_completed", {"job_id": "j"}, "u", 3))
+    outbox.put(JobEvent("step_started", {"job_id": "j"}, "u", 4))
     outbox.put(StepLogLines([step_line(1)]))
-    messages = outbox.take()
+    messages = take_all(outbox)
     assert [m.event for m in messages] == [
         "step_log",
         "step_log",
