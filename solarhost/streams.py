@@ -21,6 +21,7 @@ from solarhost.errors import InvalidRequest, NotFound
 from solarhost.logs.frames import text_frame
 from solarhost.places import Places
 from solarhost.settings import Settings
+from solarhost.threads import NoThread
 from solarhost.websocket import StreamSocket, close_frame
 
 NORMAL = 1000
@@ -72,7 +73,7 @@ def register(app: Flask, host: Host) -> "Streams":
     app.register_blueprint(blueprint)
     app.config["SOCK_SERVER_OPTIONS"] = {
         "subprotocols": KeyProtocols(),
-        "thread_class": partial(Thread, name="stream-input", daemon=True),
+        "thread_class": partial(InputThread, name="stream-input", daemon=True),
     }
     app.extensions["solarhost.streams"] = streams
     return streams
@@ -170,6 +171,17 @@ class Streams:
             elif cursor.closed:
                 stream.send(close_frame(NORMAL, "the instance was deleted"))
                 return
+
+
+class InputThread(Thread):
+    """The thread of simple_websocket that reads what a peer sends."""
+
+    def start(self) -> None:
+        """Raises NoThread; the peer, which was told that it may go on, sees no frame and gives up."""
+        try:
+            super().start()
+        except RuntimeError as error:
+            raise NoThread(self.name) from error
 
 
 class KeyProtocols:

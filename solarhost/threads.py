@@ -5,7 +5,29 @@ import time
 from collections.abc import Callable, Sequence
 from threading import Event, Lock, Thread
 
+from solarhost.errors import Unavailable
+
 logger = logging.getLogger(__name__)
+
+
+class NoThread(Unavailable):
+    """The system allows this process no further thread; nothing was started."""
+
+    retry_after_s = 5
+
+    def __init__(self, name: str):
+        super().__init__(
+            f"no thread can be started for {name}: the system's limit is reached "
+            "(`ulimit -u`, `pids.max` of the control group, TasksMax of systemd)"
+        )
+
+
+def begin(thread: Thread) -> None:
+    """Start a thread that was just made. Raises NoThread."""
+    try:
+        thread.start()
+    except RuntimeError as error:  # all that Python says is "can't start new thread"
+        raise NoThread(thread.name) from error
 
 
 class PeriodicThread(Thread):
@@ -46,17 +68,12 @@ class ThreadGroup:
         self._threads: list[Thread] = []
 
     def spawn(self, name: str, target: Callable[[], None]) -> Thread:
-        """Start `target` in a daemon thread called `name` and remember it."""
+        """Start `target` in a daemon thread called `name` and remember it. Raises NoThread."""
         thread = Thread(target=target, name=name, daemon=True)
-        self.add(thread)
-        thread.start()
-        return thread
-
-    def add(self, thread: Thread) -> None:
-        """Remember a thread that its owner is about to start."""
         with self._lock:
-            self._threads = [t for t in self._threads if t.is_alive() or t.ident is None]
-            self._threads.append(thread)
+            begin(thread)
+            self._threads = [*(t for t in self._threads if t.is_alive()), thread]
+        return thread
 
     def join_by(self, deadline: float) -> list[Thread]:
         """Join all by one `time.monotonic()` deadline; return those still alive."""

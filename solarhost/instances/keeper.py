@@ -30,7 +30,7 @@ from solarhost.instances.store import InstanceStore
 from solarhost.logs.book import LogBook
 from solarhost.resources.charges import InstanceCharges
 from solarhost.settings import Settings
-from solarhost.threads import ThreadGroup
+from solarhost.threads import NoThread, ThreadGroup
 from solarhost.times import now_iso
 
 logger = logging.getLogger(__name__)
@@ -76,6 +76,7 @@ class Keeper:
         Raises:
             CannotStart: the program can't be run.
             StoreError: no log file can be made.
+            NoThread: nobody could have followed it.
         """
         environment = dict(command.environment)
         if gpus:
@@ -105,7 +106,11 @@ class Keeper:
                 raise
 
     def attach(self, backend: Backend, process: ProcessId, child: "Popen[bytes] | None") -> Run:
-        """Follow a living child, spawned now or by an earlier agent. The caller holds the life's lock."""
+        """Follow a living child, spawned now or by an earlier agent. The caller holds the life's lock.
+
+        Raises:
+            NoThread: nobody follows it.
+        """
         record = self._life.record
         assert record.port is not None and record.log_path is not None
         run = Run(
@@ -125,8 +130,12 @@ class Keeper:
             partial(self._on_lines, run),
             secrets=[own_key] if own_key else [],
         )
+        try:
+            self._around.threads.spawn(f"wait-{record.id}", partial(run.wait, self._on_end))
+        except NoThread:
+            run.tail.finish()
+            raise
         self.run = run
-        self._around.threads.spawn(f"wait-{record.id}", partial(run.wait, self._on_end))
         return run
 
     def adopt(self, backend: Backend, record: Record, process: ProcessId) -> Run:

@@ -32,7 +32,7 @@ from solarhost.net import is_loopback
 from solarhost.problems import Problems
 from solarhost.resources.charges import InstanceCharges
 from solarhost.settings import DEFAULT_API_KEY, Settings
-from solarhost.threads import PeriodicThread, ThreadGroup, join_by
+from solarhost.threads import NoThread, PeriodicThread, ThreadGroup, join_by
 from solarhost.times import now, now_iso
 
 logger = logging.getLogger(__name__)
@@ -83,6 +83,7 @@ class Instances:
         self.loops = [
             PeriodicThread("loop-metrics", METRICS_INTERVAL_S, lambda: self._metrics.poll(self._all())),
             PeriodicThread("loop-config", FLUSH_INTERVAL_S, self._store.flush),
+            PeriodicThread("loop-log-notes", FLUSH_INTERVAL_S, logs.save_again),
             PeriodicThread(
                 "loop-logs", SWEEP_INTERVAL_S, lambda: logs.sweep({r.id for r in self._store.all()})
             ),
@@ -136,7 +137,11 @@ class Instances:
             stops = ThreadGroup()
             for supervisor in self._all():
                 if not supervisor.status.settled:
-                    stops.spawn(f"stop-{supervisor.id}", partial(self._stop_at_close, supervisor))
+                    stop = partial(self._stop_at_close, supervisor)
+                    try:
+                        stops.spawn(f"stop-{supervisor.id}", stop)
+                    except NoThread:
+                        stop()
             for thread in stops.join_by(deadline):
                 logger.error("%s did not end in time", thread.name)
             self._threads.join_by(deadline)

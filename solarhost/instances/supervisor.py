@@ -75,7 +75,7 @@ class Supervisor:
             only_if: looked at under the lock; when false, nothing is started.
 
         Raises:
-            UnknownInstance, Unavailable: it was deleted, or the agent is stopping.
+            UnknownInstance, Unavailable: it was deleted, or the agent is stopping or can start no thread.
             StartFailed: it did not become ready, or was stopped meanwhile.
         """
         settings = self._around.settings
@@ -187,15 +187,16 @@ class Supervisor:
     # -- inside
 
     def _begin(self) -> Start:
-        """The caller holds the lock."""
+        """The caller holds the lock, which the start's thread waits for. Raises NoThread."""
+        start = self._carry(None)
         self._life.move(Status.STARTING, error_message=None, retry_count=0, adopted=False)
-        return self._carry(None)
+        return start
 
     def _carry(self, run: Run | None) -> Start:
-        """Let a thread of its own carry a start. The caller holds the lock."""
+        """Let a thread of its own carry a start. The caller holds the lock. Raises NoThread."""
         start = Start(self._life, self._backend, self._keeper, self._around, self._release)
-        self._start = start
         self._around.threads.spawn(f"start-{self.id}", lambda: start.carry(run))
+        self._start = start
         return start
 
     def _release(self) -> None:

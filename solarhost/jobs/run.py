@@ -21,6 +21,7 @@ from solarhost.jobs.workspace import Workspaces
 from solarhost.logs.redaction import Redactor
 from solarhost.problems import Problems
 from solarhost.settings import Settings
+from solarhost.threads import NoThread
 from solarhost.times import now_iso
 
 logger = logging.getLogger(__name__)
@@ -178,7 +179,7 @@ class JobRun:
             ending = step.run()
         except Cancelled:
             return {"status": Status.CANCELLED}
-        except (StepFailed, StoreError) as failure:
+        except (StepFailed, StoreError, NoThread) as failure:
             status = Status.CANCELLED if self.interrupts.cancelled else Status.FAILED
             return {"status": status, "error_message": str(failure)}
         facts = {"exit_code": ending.exit_code, "signal": ending.signal, "oom_killed": ending.oom_killed}

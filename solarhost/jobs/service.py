@@ -27,7 +27,7 @@ from solarhost.jobs.workspace import Workspaces
 from solarhost.logs.redaction import Redactor
 from solarhost.problems import Problems
 from solarhost.settings import Settings
-from solarhost.threads import PeriodicThread, ThreadGroup, join_by
+from solarhost.threads import NoThread, PeriodicThread, ThreadGroup, join_by
 from solarhost.times import now_iso
 
 logger = logging.getLogger(__name__)
@@ -191,6 +191,7 @@ class JobService:
             NoSuchJob.
             JobEnded: it has ended by itself.
             StillEnding: after CANCEL_WAIT_S something of it is still there; it goes on ending.
+            NoThread: it waits for its turn, and nothing could be started to end it: ask again.
         """
         deadline = time.monotonic() + CANCEL_WAIT_S
         job = self._store.get(job_id)
@@ -203,8 +204,8 @@ class JobService:
         with self._lock:
             run = self._runs.get(job_id)
             if run is None and job_id in self._waiting:
-                self._waiting.remove(job_id)
                 run = self._launch(job_id)  # a thread of its own ends it: no slot is needed for that
+                self._waiting.remove(job_id)
         if run is not None:
             run.interrupts.cancel()
             run.over.wait(max(0.0, deadline - time.monotonic()))
@@ -256,12 +257,18 @@ class JobService:
     def _fill(self) -> None:
         """Launch waiting jobs while there is room. The caller holds `_lock`."""
         while self._waiting and len(self._runs) < self._settings.max_jobs and not self._closing:
-            self._launch(self._waiting.popleft())
+            try:
+                self._launch(self._waiting[0])
+            except NoThread as error:  # the Docker loop tries again
+                logger.warning("jobs wait: %s", error)
+                return
+            self._waiting.popleft()
 
     def _launch(self, job_id: str) -> JobRun:
-        """Give a job its thread. The caller holds `_lock`."""
-        run = self._runs[job_id] = JobRun(job_id, self._tools)
+        """Give a job its thread. The caller holds `_lock`. Raises NoThread."""
+        run = JobRun(job_id, self._tools)
         self._threads.spawn(f"job-{job_id}", lambda: self._work(job_id, run))
+        self._runs[job_id] = run
         return run
 
     def _work(self, job_id: str, run: JobRun) -> None:
@@ -276,7 +283,9 @@ class JobService:
             run.over.set()
 
     def _check_docker(self) -> None:
-        """Notice an engine that goes or comes back; remove what nobody needs any more."""
+        """Notice an engine that goes or comes back; remove what nobody needs, launch what found no thread."""
+        with self._lock:
+            self._fill()
         try:
             self._engine.ping()
             if self._sweep_due.is_set():

@@ -17,6 +17,7 @@ from solarhost.jobs.interrupts import Cancelled, Interrupts
 from solarhost.jobs.preparation import Preparation, StepFailed
 from solarhost.jobs.records import Job
 from solarhost.jobs.steplog import LogReader, StepLog
+from solarhost.threads import begin
 
 logger = logging.getLogger(__name__)
 
@@ -184,8 +185,9 @@ class StepRun:
 
     def _read(self, output: Output) -> None:
         step = self._job.steps[self._index]
-        self._reader = LogReader(f"steplog-{self._job.id}-{step.name}", output, self._log)
-        self._reader.start()
+        reader = LogReader(f"steplog-{self._job.id}-{step.name}", output, self._log)
+        begin(reader)
+        self._reader = reader
 
     def _drain(self) -> None:
         """The container has ended: let its reader come to the end of the output."""

@@ -15,6 +15,7 @@ from threading import Lock
 from solarhost.errors import NotFound, StoreError
 from solarhost.events import Publish
 from solarhost.logs import disk, names
+from solarhost.logs.catchup import catch_up
 from solarhost.logs.channel import Channel, Counters, LogCursor
 from solarhost.logs.intake import Intake, OnLines, read_problem, size_problem, trim
 from solarhost.logs.ledger import SUFFIX, Checkpoint, Ledger, line_problem
@@ -24,7 +25,7 @@ from solarhost.logs.redaction import Redactor
 from solarhost.logs.retention import expendable
 from solarhost.logs.tail import LogTail
 from solarhost.problems import Problems
-from solarhost.threads import join_by
+from solarhost.threads import begin, join_by
 
 logger = logging.getLogger(__name__)
 
@@ -47,6 +48,7 @@ class _Instance:
     ledger: Ledger
     tail: LogTail | None = None
     run_seq: int = 0  # number of the first line of its latest run
+    caught_up: bool = False  # every line that an earlier agent showed has its number
 
 
 class LogBook:
@@ -114,6 +116,7 @@ class LogBook:
         gone = expendable(files, oldest=0.0, needed=self._needed({instance_id}))
         self._remove(gone)
         instance = self._instance(instance_id)
+        self._catch_up(instance, files)
         instance.run_seq = instance.channel.next_seq
         kept = {file.path.name for file in files if file not in gone}
         instance.ledger.begin(run, path.name, instance.channel.next_seq, kept)
@@ -127,16 +130,22 @@ class LogBook:
         Args:
             on_lines: gets each batch of redacted lines, in order, in the tail's thread.
             secrets: further values to redact in this run, such as the instance's own key.
+
+        Raises:
+            NoThread: the system allows no further one.
         """
         instance = self._instance(instance_id)
         redactor = self._redactor.also(secrets)
         start = instance.ledger.checkpoint
         if start.file != path.name:  # nothing is known of this file
-            kept = {file.path.name for file in names.log_files(self._folder, instance_id)}
+            files = names.log_files(self._folder, instance_id)
+            self._catch_up(instance, [file for file in files if file.path.name != path.name])
+            kept = {file.path.name for file in files}
             instance.ledger.begin(run, path.name, instance.channel.next_seq, kept)
             start = instance.ledger.checkpoint
         elif start.offset:
             self._refill(instance.channel, path, start, redactor)
+        instance.caught_up = True
         self._problems.clear(read_problem(instance_id))  # that of an earlier run
         intake = Intake(
             instance_id,
@@ -149,10 +158,10 @@ class LogBook:
             self._file_max_bytes,
         )
         tail = LogTail(instance_id, path, start, redactor, intake, self._file_max_bytes // 8)
+        begin(tail)
         with self._lock:
             instance.tail = tail
             self._retired.pop(instance_id, None)
-        tail.start()
         return tail
 
     def read(
@@ -260,6 +269,13 @@ class LogBook:
                 if ledger.name.removesuffix(SUFFIX) not in live and ledger.stat().st_mtime < oldest:
                     ledger.unlink()
 
+    def save_again(self) -> None:
+        """Write the notes that could not be written; called now and then."""
+        with self._lock:
+            ledgers = [instance.ledger for instance in self._instances.values()]
+        for ledger in ledgers:
+            ledger.save_again()
+
     def stats(self) -> LogStats:
         with self._lock:
             tails = [instance.tail for instance in self._instances.values()]
@@ -330,6 +346,12 @@ class LogBook:
                 logger.warning("%s could not be removed: %s", file.path, error.strerror)
             else:
                 self._problems.clear(size_problem(file.instance_id))
+
+    def _catch_up(self, instance: _Instance, files: Sequence[LogFile]) -> None:
+        """Number what an earlier agent may have shown of `files`, whose runs are over, and not noted."""
+        if not instance.caught_up:
+            instance.caught_up = True
+            catch_up(instance.channel, instance.ledger.checkpoint, files, self._redactor)
 
     def _refill(self, channel: Channel, path: Path, start: Checkpoint, redactor: Redactor) -> None:
         """Put the lines that an earlier agent numbered back into memory."""

@@ -71,6 +71,24 @@ def read_tail(
     return found[max(0, len(found) - lines) :], status.st_mtime
 
 
+def read_on(path: Path, start: int, redactor: Redactor) -> tuple[list[str], int]:
+    """All lines from the offset `start` on, and how many bytes they take; `MAX_TAIL_BYTES` at most.
+
+    Raises:
+        OSError: it can't be read.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        end = min(os.fstat(descriptor).st_size, start + MAX_TAIL_BYTES)
+        splitter = LineSplitter(redactor)
+        found: list[str] = []
+        for block in data_between(descriptor, start, end):
+            found += splitter.feed(block)
+        return found + splitter.flush(), max(0, end - start)
+    finally:
+        os.close(descriptor)
+
+
 def data_between(descriptor: int, start: int, end: int) -> Iterator[bytes]:
     """The bytes from `start` to `end`, holes and the zeros at their rims left out."""
     while start < end and (start := _next_data(descriptor, start)) < end:

@@ -49,10 +49,11 @@ class Ledger:
         self._runs: dict[int, str] = {}
         self._first_failed: int | None = None
         self._checkpoint = Checkpoint("", 0, 0)
+        self._unsaved = False  # the last write failed
         try:
             self._load(read_json(self.path))
         except Unreadable as error:
-            logger.warning("%s; the lines of this instance are numbered from 0 again", error)
+            logger.warning("%s; the lines of this instance are numbered anew", error)
 
     @property
     def checkpoint(self) -> Checkpoint:
@@ -95,6 +96,12 @@ class Ledger:
             if first != self._first_failed:
                 self._save()
 
+    def save_again(self) -> None:
+        """What could not be written is tried once more."""
+        with self._lock:
+            if self._unsaved:
+                self._save()
+
     def _save(self) -> None:
         point = self._checkpoint
         data = {
@@ -108,8 +115,10 @@ class Ledger:
         try:
             write_json(self.path, data, durable=False)
         except StoreError as error:
+            self._unsaved = True
             self._problems.report(self._problem, f"{error}; a restart of the agent would repeat log lines")
         else:
+            self._unsaved = False
             self._problems.clear(self._problem)
 
     def _load(self, data: Any) -> None:

@@ -44,7 +44,7 @@ class PullService:
 
         Raises:
             PullError: it could not be pulled; what was on disk before still is.
-            Unavailable: the agent is stopping.
+            Unavailable: the agent is stopping, or can start no thread.
         """
         while not self._is_cached(request):
             with self._changed:
@@ -127,7 +127,7 @@ class PullService:
         return is_intact(self._folder / entry.slug, entry)
 
     def _begin(self, request: PullRequest) -> Pull:
-        """Start a pull. The caller holds the lock."""
+        """Start a pull. The caller holds the lock. Raises NoThread."""
         if self._closing:
             raise Unavailable("the agent is stopping")
         source = request.source
@@ -143,8 +143,8 @@ class PullService:
             source.key, request.size_bytes, self._settings.pull_progress_interval_s, self._publish
         )
         pull = Pull(request, filters, progress)
+        self._threads.spawn(pull.id, lambda: self._run(pull))  # it waits for the lock
         self._live[source.slug] = pull
-        self._threads.spawn(pull.id, lambda: self._run(pull))
         return pull
 
     def _run(self, pull: Pull) -> None:

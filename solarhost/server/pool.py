@@ -1,9 +1,14 @@
 """The threads that answer requests."""
 
+import logging
 from collections.abc import Callable
 from queue import SimpleQueue
 from threading import Lock, Thread
 from typing import Generic, TypeVar
+
+from solarhost.threads import NoThread, begin
+
+logger = logging.getLogger(__name__)
 
 Job = TypeVar("Job")
 
@@ -34,9 +39,8 @@ class RequestThreads(Generic[Job]):
         with self._lock:
             if self._idle:
                 self._idle -= 1
-            elif self._started < self._limit:
+            elif self._started < self._limit and self._start(f"request-{self._started + 1}"):
                 self._started += 1
-                self._start(f"request-{self._started}", ends_when_idle=False)
             else:
                 self._backlog += 1
 
@@ -44,13 +48,19 @@ class RequestThreads(Generic[Job]):
         """Start a thread for each job that has waited for one since the last call."""
         with self._lock:
             stuck = max(0, self._backlog_before - self._backlog_taken)
-            self._backlog -= stuck
+            while stuck and self._start("request-extra", ends_when_idle=True):
+                stuck -= 1
+                self._backlog -= 1
             self._backlog_before, self._backlog_taken = self._backlog, 0
-            for _ in range(stuck):
-                self._start("request-extra", ends_when_idle=True)
 
-    def _start(self, name: str, ends_when_idle: bool) -> None:
-        Thread(target=self._run, args=(ends_when_idle,), name=name, daemon=True).start()
+    def _start(self, name: str, *, ends_when_idle: bool = False) -> bool:
+        """False when the system allows no further thread: then the job waits in the backlog."""
+        try:
+            begin(Thread(target=self._run, args=(ends_when_idle,), name=name, daemon=True))
+        except NoThread as error:
+            logger.warning("a request waits: %s", error)
+            return False
+        return True
 
     def _run(self, ends_when_idle: bool) -> None:
         while True:

@@ -336,7 +336,40 @@ def test_progress_lines_keep_the_numbers_right_for_the_next_agent(agent):
     assert shown(second.book.read(ID)) == before
 
 
-def test_a_checkpoint_that_makes_no_sense_is_begun_anew(agent):
+def test_numbers_that_an_agent_showed_but_could_not_note_are_given_to_no_other_line(agent):
+    first = agent()
+    first.run(b"a\nb\n")
+    ledger = next(first.folder.glob("*.lines.json"))
+    noted = ledger.read_text()
+    with open(first.book._file(ID, 1), "ab") as file:
+        file.write(b"c\n")
+    first.run(b"d\n", run=2)
+    first.close()
+    ledger.write_text(noted)  # as after a kill within a second, or with a full disk
+    second = agent()
+    second.run(b"e\n", run=3)
+    assert shown(second.book.read(ID)) == [(2, "c"), (3, "d"), (4, "e")]
+    second.run(b"f\n", run=4)
+    assert shown(second.book.read(ID, tail=1)) == [(5, "f")]
+
+
+def test_what_could_not_be_noted_is_noted_once_it_can(agent):
+    world = agent()
+    with followed(world, b"a\n"):
+        ledger = world.folder / f"{ID}.lines.json"
+        until(lambda: shown(world.book.read(ID)) == [(0, "a")])
+        ledger.unlink()
+        ledger.mkdir()
+        with open(world.book._file(ID, 1), "ab") as file:
+            file.write(b"b\n")
+        until(lambda: any("repeat log lines" in text for text in world.problems.current()))
+        ledger.rmdir()
+        world.book.save_again()
+    assert world.problems.current() == []
+    assert json.loads(ledger.read_text())["seq"] == 2
+
+
+def test_without_a_checkpoint_lines_are_numbered_anew_from_the_files_that_are_there(agent):
     first = agent()
     first.run(b"a\n")
     first.close()
@@ -344,7 +377,7 @@ def test_a_checkpoint_that_makes_no_sense_is_begun_anew(agent):
     ledger.write_text('{"seq": "many"}')
     second = agent()
     second.run(b"b\n", run=2)
-    assert shown(second.book.read(ID)) == [(0, "b")]
+    assert shown(second.book.read(ID)) == [(0, "a"), (1, "b")]
 
 
 def test_a_log_cut_short_by_someone_is_read_from_its_beginning(agent):

@@ -1,0 +1,98 @@
+"""While the system allows this process no further thread: a clear refusal, and nothing half done."""
+
+import _thread
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from flask.testing import FlaskClient
+
+from solarhost.app import create_app
+from solarhost.host import Host
+from solarhost.server.pool import RequestThreads
+from solarhost.settings import Settings
+from solarhost.threads import NoThread, ThreadGroup
+from tests.agent import free_port, wait_until
+
+Exhausted = Callable[[], Any]
+
+
+@pytest.fixture
+def exhausted(monkeypatch: pytest.MonkeyPatch) -> Exhausted:
+    """Within its block, starting a thread fails as it does when RLIMIT_NPROC or a control group says so."""
+
+    def refuse(*_: Any) -> int:
+        raise RuntimeError("can't start new thread")
+
+    @contextmanager
+    def block() -> Iterator[None]:
+        with monkeypatch.context() as patch:
+            patch.setattr(threading, "_start_new_thread", refuse)
+            yield
+
+    assert threading._start_new_thread is _thread.start_new_thread  # or the block would change nothing
+    return block
+
+
+@pytest.fixture
+def client(tmp_path: Path) -> FlaskClient:
+    settings = Settings(
+        api_key="k",
+        config_file=tmp_path / "config.json",
+        log_dir=tmp_path / "logs",
+        models_dir=tmp_path / "models",
+        jobs_dir=tmp_path / "jobs",
+        hf_endpoint=f"http://127.0.0.1:{free_port()}",
+        pull_retries=0,
+        max_retries=0,
+    )
+    client = create_app(Host(settings)).test_client()
+    client.environ_base["HTTP_X_API_KEY"] = "k"
+    return client
+
+
+def test_a_group_remembers_only_threads_that_began(exhausted: Exhausted) -> None:
+    group = ThreadGroup()
+    with exhausted(), pytest.raises(NoThread, match=r"thread can be started for work.*pids\.max"):
+        group.spawn("work", lambda: None)
+    assert group.join_by(0.0) == []
+    ran = threading.Event()
+    group.spawn("work", ran.set)
+    assert ran.wait(10)
+
+
+def test_a_start_that_finds_no_thread_changes_nothing(client: FlaskClient, exhausted: Exhausted) -> None:
+    config = {"backend_type": "llamacpp", "alias": "m", "model": "/nowhere.gguf", "port": free_port()}
+    path = f"/instances/{client.post('/instances', json={'config': config}).get_json()['instance']['id']}"
+    with exhausted():
+        refused = client.post(f"{path}/start")
+    assert (refused.status_code, refused.headers["Retry-After"]) == (503, "5")
+    assert client.get(path).get_json()["status"] == "stopped"
+    assert client.post(f"{path}/start").status_code == 500  # there is no such file, says a thread
+    assert client.get(path).get_json()["status"] == "failed"
+
+
+def test_a_pull_that_finds_no_thread_holds_up_no_other(client: FlaskClient, exhausted: Exhausted) -> None:
+    body = {"source": "huggingface", "source_uri": "huggingface://org/m", "model_id": "org/m"}
+    with exhausted():
+        assert client.post("/models/pull", json=body).status_code == 503
+    assert client.get("/models/pulls").get_json() == []
+    assert client.post("/models/pull", json=body).status_code == 502  # nobody listens there
+
+
+def test_requests_wait_until_a_thread_can_be_started(exhausted: Exhausted) -> None:
+    done: list[int] = []
+    pool = RequestThreads(2, done.append)
+    with exhausted():
+        pool.submit(1)
+        pool.submit(2)
+        pool.relieve()
+        pool.relieve()
+        assert done == []
+    pool.relieve()
+    wait_until(lambda: sorted(done) == [1, 2], 10, "both jobs")
+    pool.submit(3)
+    wait_until(lambda: 3 in done, 10, "one that finds a thread at once")
