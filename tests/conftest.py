@@ -47,12 +47,18 @@ def agent(make_agent: AgentFactory) -> Agent:
 
 
 @pytest.fixture(scope="module")
-def shared_agent(tmp_path_factory: pytest.TempPathFactory, llama_server: Path) -> Iterator[Agent]:
-    """A running agent for all tests of a file, where they don't disturb each other."""
+def shared_agents(tmp_path_factory: pytest.TempPathFactory, llama_server: Path) -> Iterator[AgentFactory]:
+    """As `make_agent`, for all tests of a file, where they don't disturb each other."""
     with _agents(tmp_path_factory.mktemp("shared"), llama_server) as make:
-        agent = make()
-        agent.start()
-        yield agent
+        yield make
+
+
+@pytest.fixture(scope="module")
+def shared_agent(shared_agents: AgentFactory) -> Agent:
+    """A running agent for all tests of a file."""
+    agent = shared_agents()
+    agent.start()
+    return agent
 
 
 @contextmanager

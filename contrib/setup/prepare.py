@@ -20,6 +20,7 @@ PROGRAMS = {
         "ip",
         "jq",
         "openssl",
+        "prometheus",
         "systemd-analyze",
         "systemd-nspawn",
     ),

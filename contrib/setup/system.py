@@ -17,6 +17,7 @@ PACKAGES = {
     "ip": "iproute2",
     "jq": "jq",
     "openssl": "openssl",
+    "prometheus": "prometheus",
     "systemd-analyze": "systemd",
     "systemd-nspawn": "systemd-container",
     "wrk": "wrk",
