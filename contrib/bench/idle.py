@@ -10,9 +10,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import psutil
-
-from contrib.bench.agents import idle_server, running_agent
+from contrib.bench.agents import cpu_percent, idle_server, memory_mib, model_file, running_agent
 from contrib.bench.figures import Figure, seconds, show
 
 INSTANCES = 50
@@ -23,27 +21,18 @@ MEASURED_S = seconds(30.0)
 def measure() -> Iterator[Figure]:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        model = folder / "model.gguf"
-        model.write_bytes(b"GGUF")
         with running_agent(LLAMA_SERVER_PATH=str(idle_server(folder)), STOP_TIMEOUT_S="60") as agent:
-            config = {"model": str(model), "host": "127.0.0.1"}
+            config = {"model": str(model_file(folder)), "host": "127.0.0.1"}
             ids = [agent.create({**config, "alias": f"idle-{number}"}) for number in range(INSTANCES)]
             with ThreadPoolExecutor(8) as pool:
                 answers = list(pool.map(lambda id_: agent.post(f"/instances/{id_}/start"), ids))
             assert all(answer.status_code == 200 for answer in answers), answers
             time.sleep(SETTLE_S)
-            processes = agent.own_processes()
-            before = _cpu_s(processes)
-            time.sleep(MEASURED_S)
-            percent = 100 * (_cpu_s(processes) - before) / MEASURED_S
-            mib = sum(process.memory_full_info().pss for process in processes) / 2**20
+            percent = cpu_percent(agent, MEASURED_S)
+            mib = memory_mib(agent)
     of = f"all processes of the agent together, {INSTANCES} instances"
     yield Figure(name="idle_cpu", value=percent, unit="% of a core", at_most=1, note=of)
     yield Figure(name="idle_memory", value=mib, unit="MiB", at_most=120, note=of)
-
-
-def _cpu_s(processes: list[psutil.Process]) -> float:
-    return sum(sum(process.cpu_times()[:2]) for process in processes)
 
 
 if __name__ == "__main__":

@@ -39,6 +39,11 @@ BENCHES = {
     "job_logs": 150,
     "job_queue": 240,
     "pulls": 120,
+    "growth_instances": 240,
+    "growth_streams": 120,
+    "growth_jobs": 90,
+    "growth_models": 150,
+    "growth_logs": 240,
 }
 MINUTES = float(os.environ.get("BENCH_MINUTES", "25"))
 ENDED_WITHIN_S = 30.0
