@@ -5,7 +5,7 @@ PYTHON = .venv/bin/python
 # Tests mostly wait for the programs that they start, so more files at once than cores.
 WORKERS = 3
 
-.PHONY: run test bench check lint format docs venv
+.PHONY: run test bench chaos check lint format docs venv
 
 run: venv
 	@$(PYTHON) -m contrib.setup.prepare run
@@ -23,6 +23,15 @@ comma = ,
 bench: venv
 	@$(PYTHON) -m contrib.setup.prepare bench
 	@$(PYTHON) -m contrib.bench.run $(subst $(comma), ,$(BENCH))
+
+# Random work and faults around a real agent, judged all the time (docs/chaos.md).
+# CHAOS_SEED repeats a run, CHAOS_MINUTES makes it shorter or longer.
+CHAOS_MINUTES = 15
+CHAOS_SEED =
+
+chaos: venv
+	@$(PYTHON) -m contrib.setup.prepare chaos
+	@CHAOS_MINUTES=$(CHAOS_MINUTES) CHAOS_SEED=$(CHAOS_SEED) $(PYTHON) -m contrib.chaos
 
 # What a change has to pass before it is committed: seconds, and no servers.
 check: lint

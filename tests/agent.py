@@ -51,7 +51,7 @@ class Agent:
         self.url = f"http://127.0.0.1:{self.port}"
         self.process: subprocess.Popen[bytes] | None = None
         self.output = folder / "agent.log"
-        self._mark = secrets.token_hex(16)
+        self.mark = secrets.token_hex(16)  # SOLARHOST_TEST_MARK in the environment of all that it starts
         self._session = requests.Session()
         self._session.trust_env = False
         self._session.headers["X-API-Key"] = self.key
@@ -73,7 +73,7 @@ class Agent:
         environment = {
             **os.environ,
             "PYTHONPATH": str(ROOT),
-            "SOLARHOST_TEST_MARK": self._mark,
+            "SOLARHOST_TEST_MARK": self.mark,
             **self._settings,
         }
         with self.output.open("ab") as output:
@@ -115,7 +115,7 @@ class Agent:
 
     def left_alive(self) -> list[psutil.Process]:
         """Every living process that this agent started, and itself."""
-        return [process for process in psutil.process_iter() if _has_mark(process, self._mark)]
+        return [process for process in psutil.process_iter() if _has_mark(process, self.mark)]
 
     def log(self) -> str:
         """What the agent printed."""

@@ -1,4 +1,4 @@
-"""Get everything that a target of the Makefile needs: `python -m contrib.setup.prepare run|test|bench`."""
+"""Get everything that a target of the Makefile needs: `python -m contrib.setup.prepare run|test|…`."""
 
 import sys
 
@@ -24,6 +24,7 @@ PROGRAMS = {
         "systemd-analyze",
         "systemd-nspawn",
     ),
+    "chaos": ("g++", "dockerd", "docker-registry", "busybox", "ip", "openssl"),
     "bench": ("dockerd", "docker-registry", "busybox", "ip", "openssl", "wrk"),
 }
 

@@ -92,7 +92,7 @@ class Hub(Server):
                     "rfilename": row["path"],
                     "size": row["size"],
                     "blobId": row["oid"],
-                    **({"lfs": {"sha256": row["lfs"]["oid"], **row["lfs"]}} if "lfs" in row else {}),  # type: ignore[dict-item]
+                    **({"lfs": {"sha256": row["lfs"]["oid"], **row["lfs"]}} if "lfs" in row else {}),  # type: ignore[dict-item,index]
                 }
                 for row in rows
             ]
