@@ -8,6 +8,7 @@ from threading import Lock, Thread
 
 import torch
 
+from hf_server.engine.cores import Cores
 from hf_server.engine.encoder import Encoder
 from hf_server.errors import ApiError, ClientGone, OutOfMemory, Overloaded, Stopping
 from hf_server.metrics import Metrics
@@ -35,6 +36,7 @@ class Batcher(Thread):
         self._inbox: SimpleQueue[TextJob | None] = SimpleQueue()  # None: close
         self._lock = Lock()  # guards _open
         self._open = 0  # jobs submitted and not ended
+        self._cores = Cores()
         self._jobs: deque[TextJob] = deque()  # with texts that no pass had yet; the thread's own
 
     def submit(self, job: TextJob) -> None:
@@ -63,6 +65,7 @@ class Batcher(Thread):
     def run(self) -> None:
         with torch.inference_mode():
             while self._take_in():
+                self._cores.adapt()
                 items = self._next_items()
                 try:
                     for batch in self._passes(items):

@@ -12,6 +12,7 @@ import torch
 from hf_server import log
 from hf_server.engine.answers import Answer
 from hf_server.engine.batch import Batch, SeparateBatch, SharedBatch
+from hf_server.engine.cores import Cores
 from hf_server.engine.language import LanguageModel
 from hf_server.engine.prefill import Prefill
 from hf_server.engine.prefixes import Prefixes
@@ -65,6 +66,7 @@ class Scheduler(Thread):
         self._prefill: Prefill | None = None
         self._answers: list[Answer] = []  # in the order of the batch's rows
         self._batch: Batch = SharedBatch(model, layers) if model.can_share else SeparateBatch(model)
+        self._cores = Cores()
         self._progress_at = 0.0
         self._progress_tokens = 0
 
@@ -115,6 +117,7 @@ class Scheduler(Thread):
             idle = False
 
     def _turn(self) -> None:
+        self._cores.adapt()
         self._drop_abandoned()
         self._admit()
         if self._answers:

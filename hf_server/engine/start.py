@@ -20,6 +20,7 @@ from hf_server.engine import checkpoint
 from hf_server.engine.batcher import Batcher
 from hf_server.engine.encoder import Classifier, Embedder, Encoder
 from hf_server.engine.language import LanguageModel
+from hf_server.engine.packing import packed_if_possible
 from hf_server.engine.prompts import TextPrompts, VisionPrompts
 from hf_server.engine.scheduler import Scheduler
 from hf_server.engines import Engine, GeneratingEngine, Prompts, VectorEngine
@@ -108,7 +109,8 @@ def _generating(
 ) -> GeneratingEngine:
     on_stage("warming up")
     language = LanguageModel(model, _end_tokens(model, tokenizer), context)
-    layers, token_bytes = checkpoint.explained(partial(_try_out, language, tokenizer), options)
+    try_out = partial(packed_if_possible, model, partial(_try_out, language, tokenizer))
+    layers, token_bytes = checkpoint.explained(try_out, options)
     decode = partial(tokenizer.decode, skip_special_tokens=True)
     kv_tokens = options.kv_tokens or _kv_tokens(language.device, token_bytes, options.max_batch * context)
     scheduler = Scheduler(
@@ -137,7 +139,8 @@ def _encoding(
     on_stage("warming up")
     with torch.inference_mode():
         ids = tokenizer("warm up")["input_ids"]
-        checkpoint.explained(lambda: encoder.encode([ids, ids]), options)
+        try_out = partial(packed_if_possible, model, lambda: encoder.encode([ids, ids]))
+        checkpoint.explained(try_out, options)
     on_cpu = model.device.type == "cpu"
     batcher = Batcher(
         encoder,
