@@ -52,7 +52,8 @@ def packed_if_possible(model: Any, try_out: Callable[[], T]) -> T:
 
     Some models read the weights of their layers by themselves (Mamba, DeBERTa); they are left as they were.
     """
-    if model.device.type == "cpu" and model.dtype == torch.float32 and torch.backends.mkldnn.is_available():
+    has_onednn = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
+    if has_onednn and model.device.type == "cpu" and model.dtype == torch.float32:
         try:
             _pack(model)
             return try_out()
