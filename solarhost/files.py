@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from solarhost import strictjson
 from solarhost.errors import StoreError
 
 
@@ -57,6 +58,7 @@ def read_json(path: Path) -> Any:
     """
     try:
         data = json.loads(path.read_bytes())
+        strictjson.check_depth(data, 2 * strictjson.MAX_DEPTH)  # what is stored has wrappings of ours
     except FileNotFoundError:
         return None
     except OSError as error:
@@ -72,8 +74,10 @@ def set_aside(path: Path) -> Path:
     """Rename a file that can't be understood, so that its bytes are kept; return its new path.
 
     Raises:
-        StoreError: it could not be renamed.
+        StoreError: it could not be renamed, or is a folder, which may hold anything.
     """
+    if path.is_dir():
+        raise StoreError(f"{path} is a folder, where a file is meant")
     stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%fZ")
     aside = path.with_name(f"{path.name}.unreadable-{stamp}")
     try:

@@ -69,8 +69,6 @@ def _http(error: HTTPException) -> tuple[Response, int]:
         field, texts = next(iter(errors.items()))
         subject = "" if field in ("_schema", "body") else f"{field}: "
         response = jsonify({"detail": f"{subject}{texts[0]}", "errors": errors})
-    elif messages:
-        response = jsonify({"detail": "the body is not valid JSON"})
     else:
         response = jsonify({"detail": error.description or error.name})
     if code == 405 and getattr(error, "valid_methods", None):

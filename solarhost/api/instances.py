@@ -4,9 +4,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 from flask import Response, jsonify
-from flask_smorest import Blueprint
 
 from solarhost.api import schemas
+from solarhost.api.bodies import Blueprint
 from solarhost.errors import NotFound, SolarHostError
 from solarhost.instances.record import NewInstance
 from solarhost.instances.service import Instances

@@ -4,10 +4,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from flask import Response, jsonify
-from flask_smorest import Blueprint
 from marshmallow import EXCLUDE, Schema, ValidationError, fields, validate
 
 from solarhost.api import schemas
+from solarhost.api.bodies import Blueprint
 from solarhost.jobs.definitions import parse
 from solarhost.jobs.records import Job, Status
 from solarhost.jobs.service import JobService

@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from flask_smorest import Blueprint
 from marshmallow import EXCLUDE, Schema, ValidationError, fields, validate, validates_schema
 
 from solarhost.api import schemas
+from solarhost.api.bodies import Blueprint
 from solarhost.modelstore.failures import STATUS
 from solarhost.modelstore.store import ModelStore
 from solarhost.places import Places

@@ -5,10 +5,10 @@ from datetime import UTC, timedelta
 from typing import Any
 
 from flask import Response, jsonify
-from flask_smorest import Blueprint
 from marshmallow import EXCLUDE, Schema, ValidationError, fields, validate, validates_schema
 
 from solarhost.api import schemas
+from solarhost.api.bodies import Blueprint
 from solarhost.resources.allocation import Need
 from solarhost.resources.readings import GIB
 from solarhost.resources.service import Ask, Resources

@@ -1,10 +1,10 @@
 """REST calls on the host itself."""
 
 from flask import Response, jsonify
-from flask_smorest import Blueprint
 
 from solarhost import __version__, metrics
 from solarhost.api import schemas
+from solarhost.api.bodies import Blueprint
 from solarhost.host import Host
 
 DESCRIPTION = "Runs, watches and accounts for model servers on one machine"

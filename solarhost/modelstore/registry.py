@@ -5,7 +5,6 @@ two minutes over a wrong password; its request function is used without those re
 """
 
 import hashlib
-import json
 import re
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -18,6 +17,7 @@ import oras.provider
 import requests
 import urllib3.exceptions
 
+from solarhost import strictjson
 from solarhost.modelstore.failures import DigestMismatch, Interrupted, PullError
 from solarhost.modelstore.remote import Listing, RemoteFile
 from solarhost.modelstore.transport import bound, broken, check
@@ -107,7 +107,7 @@ class Registry:
 def _files(body: bytes) -> list[RemoteFile]:
     """The layers of a manifest as files: named by their title, whatever their media type says."""
     try:
-        manifest = json.loads(body)
+        manifest = strictjson.parse(body)
         if "manifests" in manifest:
             raise PullError(
                 "model_pull_failed", "the reference names an index of images, not an artifact", status=502

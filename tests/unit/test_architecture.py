@@ -10,8 +10,8 @@ ROOT = Path(__file__).resolve().parents[2]
 
 # A part may import from its own level's earlier rows and from below, never from above.
 LEVELS = [
-    {"errors", "times", "__init__"},
-    {"threads", "files", "settings", "problems", "events", "places", "net"},
+    {"errors", "times", "strictjson", "__init__"},
+    {"threads", "files", "settings", "problems", "events", "places", "net", "setting_values"},
     {"logs", "modelstore", "containers"},
     {"backends", "resources"},
     {"instances", "jobs", "control"},
