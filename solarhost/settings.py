@@ -4,76 +4,23 @@ Each field carries its variable's documentation, so `docs/settings.md` can be ge
 (`python -m solarhost.settings`) and a test can hold the two together.
 """
 
-import json
-from collections.abc import Callable
+import os
 from dataclasses import MISSING, Field, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
 from dotenv.parser import parse_stream
 from environs import Env, EnvError
-from marshmallow import ValidationError, validate
+from marshmallow import ValidationError
 
+from solarhost import setting_values as values
 from solarhost.errors import SettingsError
 from solarhost.net import is_loopback
 
 DEFAULT_API_KEY = "change-me-please"
 
-Read = Callable[[Env, str, Any], Any]
 
-
-def _text(env: Env, name: str, default: Any) -> Any:
-    return env.str(name, default)
-
-
-def _flag(env: Env, name: str, default: Any) -> Any:
-    return env.bool(name, default)
-
-
-def _path(env: Env, name: str, default: Any) -> Any:
-    return env.path(name, default)
-
-
-def _optional_path(env: Env, name: str, default: Any) -> Any:
-    text = env.str(name, "")
-    return Path(text) if text else default
-
-
-def _whole(low: int, high: int | None = None) -> Read:
-    def read(env: Env, name: str, default: Any) -> Any:
-        return env.int(name, default, validate=validate.Range(low, high))
-
-    return read
-
-
-def _number(low: float) -> Read:
-    def read(env: Env, name: str, default: Any) -> Any:
-        return env.float(name, default, validate=validate.Range(low))
-
-    return read
-
-
-def _choice(*allowed: str) -> Read:
-    def read(env: Env, name: str, default: Any) -> Any:
-        return env.str(name, default, validate=validate.OneOf(allowed))
-
-    return read
-
-
-def _json_list(env: Env, name: str, default: Any) -> Any:
-    text = env.str(name, "")
-    if not text:
-        return default
-    try:
-        value = json.loads(text)
-    except ValueError as error:
-        raise ValidationError(f"not JSON: {error}") from error
-    if not isinstance(value, list):
-        raise ValidationError("not a JSON array")
-    return value
-
-
-def _setting(default: Any, doc: str, read: Read = _text, *, secret: bool = False) -> Any:
+def _setting(default: Any, doc: str, read: values.Read = values.text, *, secret: bool = False) -> Any:
     return field(default=default, metadata={"doc": doc, "read": read, "secret": secret})
 
 
@@ -85,96 +32,107 @@ class Settings:
     api_key: str = _setting(
         DEFAULT_API_KEY,
         "Key that callers send as `X-API-Key`. The default is accepted on loopback only.",
+        values.key,
         secret=True,
     )
-    host: str = _setting("127.0.0.1", "Address to listen on; `0.0.0.0` for all.")
-    port: int = _setting(8001, "Port to listen on.", _whole(1, 65535))
+    host: str = _setting("127.0.0.1", "Address to listen on; `0.0.0.0` for all.", values.host)
+    port: int = _setting(8001, "Port to listen on.", values.whole(1, 65535))
     threads: int = _setting(
         64,
         "Request threads; a WebSocket stream holds one. More are started only while all of them wait.",
-        _whole(4, 1024),
+        values.whole(4, 1024),
     )
     max_streams: int = _setting(
         48,
         "WebSocket streams at once; kept below `THREADS` so that REST always has threads.",
-        _whole(1, 1000),
+        values.whole(1, 1000),
     )
     ping_interval_s: float = _setting(
         15.0,
         "Seconds between pings of a WebSocket stream; a peer that misses one is dropped at the next.",
-        _number(0.1),
+        values.number(0.1),
     )
     log_level: str = _setting(
         "INFO",
         "Level of the agent's own log: `DEBUG`, `INFO`, `WARNING` or `ERROR`.",
-        _choice("DEBUG", "INFO", "WARNING", "ERROR"),
+        values.choice("DEBUG", "INFO", "WARNING", "ERROR"),
     )
-    access_log: bool = _setting(False, "Log one line for each request, without its query.", _flag)
+    access_log: bool = _setting(False, "Log one line for each request, without its query.", values.flag)
 
     # Files
     config_file: Path = _setting(
-        Path("config.json"), "Where instances are stored. Two agents can't share one.", _path
+        Path("config.json"), "Where instances are stored. Two agents can't share one.", values.file
     )
-    log_dir: Path = _setting(Path("logs"), "Folder of the instances' log files.", _path)
-    log_buffer_size: int = _setting(1000, "Log lines of each instance kept in memory.", _whole(1, 1_000_000))
+    log_dir: Path = _setting(Path("logs"), "Folder of the instances' log files.", values.folder)
+    log_buffer_size: int = _setting(
+        1000, "Log lines of each instance kept in memory.", values.whole(1, 1_000_000)
+    )
     retained_log_buffers: int = _setting(
-        20, "How many ended instances keep their lines in memory.", _whole(0)
+        20, "How many ended instances keep their lines in memory.", values.whole(0)
     )
     log_file_retention_s: float = _setting(
-        86400.0, "Log files older than this go, except the newest of each instance.", _number(0)
+        86400.0, "Log files older than this go, except the newest of each instance.", values.number(0)
     )
     log_file_max_mb: int = _setting(
-        512, "Disk that one log file may take (MiB): the oldest part goes, the first 64 KiB stay.", _whole(1)
+        512,
+        "Disk that one log file may take (MiB): the oldest part goes, the first 64 KiB stay.",
+        values.whole(1),
     )
 
     # Instances
-    start_port: int = _setting(3500, "First port given to instances.", _whole(1, 65535))
-    max_retries: int = _setting(2, "How often a failed start is tried again.", _whole(0))
+    start_port: int = _setting(3500, "First port given to instances.", values.whole(1, 65535))
+    max_retries: int = _setting(2, "How often a failed start is tried again.", values.whole(0))
     instance_ready_timeout_s: float = _setting(
-        600.0, "Seconds a start may go without progress (bytes read, memory growing).", _number(0.1)
+        600.0, "Seconds a start may go without progress (bytes read, memory growing).", values.number(0.1)
     )
-    instance_ready_max_s: float = _setting(3600.0, "Seconds a start may take in all.", _number(0.1))
-    stop_timeout_s: float = _setting(10.0, "Seconds between SIGTERM and SIGKILL.", _number(0))
+    instance_ready_max_s: float = _setting(3600.0, "Seconds a start may take in all.", values.number(0.1))
+    stop_timeout_s: float = _setting(10.0, "Seconds between SIGTERM and SIGKILL.", values.number(0))
     on_shutdown: str = _setting(
         "stop",
         "`stop` ends the instances with the agent, `detach` leaves them running for the next one to adopt.",
-        _choice("stop", "detach"),
+        values.choice("stop", "detach"),
     )
     llama_server_path: str = _setting("", "`llama-server` or its folder; else the one on `PATH`.")
     vram_release_timeout_s: float = _setting(
-        15.0, "Seconds a start waits for GPU memory that a stopped process is still giving back.", _number(0)
+        15.0,
+        "Seconds a start waits for GPU memory that a stopped process is still giving back.",
+        values.number(0),
     )
 
     # Models
-    models_dir: Path = _setting(Path("models"), "Folder of pulled models and their manifest.", _path)
-    max_pulls: int = _setting(2, "Downloads at once; further ones wait.", _whole(1))
-    min_free_disk_gb: float = _setting(10.0, "Disk (GiB) that a pull or job leaves free.", _number(0))
+    models_dir: Path = _setting(Path("models"), "Folder of pulled models and their manifest.", values.folder)
+    max_pulls: int = _setting(2, "Downloads at once; further ones wait.", values.whole(1))
+    min_free_disk_gb: float = _setting(10.0, "Disk (GiB) that a pull or job leaves free.", values.number(0))
     pull_stall_timeout_s: float = _setting(
-        120.0, "Seconds without a byte before a download is tried again.", _number(0.1)
+        120.0, "Seconds without a byte before a download is tried again.", values.number(0.1)
     )
     pull_retries: int = _setting(
         6,
         "How often in a row a download is tried again before it fails; a byte that came resets the count.",
-        _whole(0),
+        values.whole(0),
     )
     pull_retry_delay_s: float = _setting(
-        1.0, "Seconds before a download is tried again, doubled each time up to a minute.", _number(0)
+        1.0, "Seconds before a download is tried again, doubled each time up to a minute.", values.number(0)
     )
     pull_progress_interval_s: float = _setting(
-        5.0, "Seconds between progress events of a pull.", _number(0.05)
+        5.0, "Seconds between progress events of a pull.", values.number(0.05)
     )
     verify_cached: str = _setting(
         "size",
         "How a pulled model is checked before it is used again: `size` (size and time) or `full` (sha256).",
-        _choice("size", "full"),
+        values.choice("size", "full"),
     )
     hf_token: str = _setting("", "HuggingFace token for gated or private models.", secret=True)
-    hf_endpoint: str = _setting("", "Address of a HuggingFace mirror, in place of the public hub.")
+    hf_endpoint: str = _setting(
+        "", "Address of a HuggingFace mirror, in place of the public hub.", values.address()
+    )
     hf_cache_dir: Path | None = _setting(
-        None, "HuggingFace cache, mounted into job containers.", _optional_path
+        None, "HuggingFace cache, mounted into job containers.", values.folder
     )
     harbor_url: str = _setting(
-        "", "OCI registry for `repo://` sources, such as `https://harbor.example.com`."
+        "",
+        "OCI registry for `repo://` sources, such as `https://harbor.example.com`.",
+        values.address("https"),
     )
     harbor_username: str = _setting("", "User of the registry.")
     harbor_password: str = _setting("", "Password or token of the registry.", secret=True)
@@ -185,44 +143,50 @@ class Settings:
     gpu_telemetry_override: list[dict[str, Any]] | None = _setting(
         None,
         "JSON array of `{index, name, total_gb, used_gb}` that stands in for NVML (development and tests).",
-        _json_list,
+        values.gpus,
     )
     default_reservation_ttl_seconds: int = _setting(
-        86400, "Life of a reservation that names none.", _whole(1)
+        86400, "Life of a reservation that names none.", values.whole(1)
     )
 
     # Jobs
     docker_host: str = _setting(
         "unix:///var/run/docker.sock", "Socket of the Docker engine that runs job containers."
     )
-    jobs_dir: Path = _setting(Path("jobs"), "Folder of job workspaces, logs and records.", _path)
-    max_jobs: int = _setting(4, "Jobs at once; further ones wait.", _whole(1))
+    jobs_dir: Path = _setting(Path("jobs"), "Folder of job workspaces, logs and records.", values.folder)
+    max_jobs: int = _setting(4, "Jobs at once; further ones wait.", values.whole(1))
     docker_grace_s: float = _setting(
-        60.0, "Seconds a running job waits for a Docker engine that went away.", _number(0)
+        60.0, "Seconds a running job waits for a Docker engine that went away.", values.number(0)
     )
-    container_uid: int = _setting(1000, "User id inside job containers.", _whole(0))
-    container_gid: int = _setting(1000, "Group id inside job containers.", _whole(0))
+    container_uid: int = _setting(1000, "User id inside job containers.", values.whole(0))
+    container_gid: int = _setting(1000, "Group id inside job containers.", values.whole(0))
 
     # Link to solar-control
     solar_control_url: str = _setting(
         "",
         "Address of solar-control; empty for a host alone. Of several (comma separated) the first counts.",
+        values.control,
     )
     solar_control_api_key: str = _setting(
-        "", "Key for solar-control, which calls this host back with it; else `API_KEY`.", secret=True
+        "",
+        "Key for solar-control, which calls this host back with it; else `API_KEY`.",
+        values.key,
+        secret=True,
     )
     host_name: str = _setting("", "Name under which the host registers; else the machine's.")
-    insecure: bool = _setting(False, "Accept any certificate of solar-control.", _flag)
+    insecure: bool = _setting(False, "Accept any certificate of solar-control.", values.flag)
     ws_reconnect_delay: float = _setting(
-        1.0, "Seconds before the first reconnect, doubled each time.", _number(0.01)
+        1.0, "Seconds before the first reconnect, doubled each time.", values.number(0.01)
     )
-    ws_reconnect_max_delay: float = _setting(30.0, "Longest wait between reconnects.", _number(0.01))
+    ws_reconnect_max_delay: float = _setting(30.0, "Longest wait between reconnects.", values.number(0.01))
     ws_silence_timeout: float = _setting(
-        40.0, "Seconds without a sign of life of solar-control before the link is made anew.", _number(0.1)
+        40.0,
+        "Seconds without a sign of life of solar-control before the link is made anew.",
+        values.number(0.1),
     )
-    health_interval_s: float = _setting(10.0, "Seconds between health reports to it.", _number(0.1))
+    health_interval_s: float = _setting(10.0, "Seconds between health reports to it.", values.number(0.1))
     commands_over_link: bool = _setting(
-        True, "Let solar-control drive instances over the link, for hosts that it can't call.", _flag
+        True, "Let solar-control drive instances over the link, for hosts that it can't call.", values.flag
     )
 
     @property
@@ -233,8 +197,14 @@ class Settings:
     @property
     def secrets(self) -> tuple[str, ...]:
         """Values that must not leave the process in a log line, an error or a payload."""
-        values = (str(getattr(self, f.name)) for f in fields(self) if f.metadata["secret"])
-        return tuple(dict.fromkeys(value for value in values if value))
+        secrets = (str(getattr(self, f.name)) for f in fields(self) if f.metadata["secret"])
+        return tuple(dict.fromkeys(secret for secret in secrets if secret))
+
+
+def environment_without_secrets() -> dict[str, str]:
+    """This process's environment for the programs that it starts; they get the keys they need by name."""
+    secret = {setting.name.upper() for setting in fields(Settings) if setting.metadata["secret"]}
+    return {name: value for name, value in os.environ.items() if name not in secret}
 
 
 def load(env_file: Path = Path(".env")) -> Settings:
@@ -261,10 +231,7 @@ def read(env_file: Path = Path(".env")) -> Settings:
             env.read_env(str(env_file), recurse=False)
     except (OSError, UnicodeDecodeError) as error:
         raise SettingsError(f"{env_file} can't be read: {error}") from error
-    values = {}
-    for setting in fields(Settings):
-        values[setting.name] = _read(env, setting)
-    return Settings(**values)
+    return Settings(**{setting.name: _read(env, setting) for setting in fields(Settings)})
 
 
 def _check_lines(env_file: Path) -> None:
@@ -286,7 +253,7 @@ def _read(env: Env, setting: Field[Any]) -> Any:
         return default
     try:
         return setting.metadata["read"](env, name, default)
-    except (EnvError, ValidationError, ValueError) as error:
+    except (EnvError, ValidationError, ValueError, OSError) as error:
         shown = "(secret)" if setting.metadata["secret"] else repr(raw)
         why = str(error).rstrip(".")
         raise SettingsError(f"{name}={shown} is not valid: {why}. {setting.metadata['doc']}") from error

@@ -1,20 +1,25 @@
 """What the configs of all backends share."""
 
-import re
 from collections.abc import Mapping
 from typing import Any
 
 from marshmallow import INCLUDE, Schema, ValidationError, fields, pre_load, validate
 
 from solarhost.backends.fields import Text, Whole
+from solarhost.net import is_host
+from solarhost.setting_values import is_key
 
 PATH_MAX = 4096  # bytes of a path on Linux
-_ADDRESS = re.compile(r"[A-Za-z0-9._:%-]+")
 
 
 def _check_address(host: str) -> None:
-    if not _ADDRESS.fullmatch(host) or host.endswith(".sock"):
+    if not is_host(host):
         raise ValidationError("Not an IP address or host name.")
+
+
+def _check_key(key: str) -> None:
+    if not is_key(key):
+        raise ValidationError("Not of printable ASCII characters, without blanks around them.")
 
 
 class CommonConfig(Schema):
@@ -26,7 +31,7 @@ class CommonConfig(Schema):
     alias = Text(200, required=True, metadata={"description": "Name under which clients ask for the model."})
     host = fields.String(
         load_default="0.0.0.0",  # noqa: S104 - the gateway of solar-control calls instances directly
-        validate=[validate.Length(1, 253), _check_address],
+        validate=_check_address,
         metadata={"description": "Address that the instance listens on."},
     )
     port = Whole(1, 65535, metadata={"description": "Port; chosen by the host when absent."})
@@ -36,7 +41,10 @@ class CommonConfig(Schema):
     file_filters = fields.List(
         Text(300), metadata={"description": "Patterns of the files that a pull keeps; any match counts."}
     )
-    api_key = Text(500, metadata={"description": "A further key that this instance accepts."})
+    api_key = fields.String(
+        validate=[validate.Length(1, 500), _check_key],
+        metadata={"description": "A further key that this instance accepts."},
+    )
 
     @pre_load
     def _drop_empty(self, data: Any, **_: Any) -> Any:

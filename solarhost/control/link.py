@@ -12,7 +12,6 @@ from collections.abc import Callable
 from functools import partial
 from threading import Thread
 
-from solarhost.control.address import control_address
 from solarhost.control.backoff import Backoff
 from solarhost.control.commands import Commands, Dispatch
 from solarhost.control.connection import Connection, LinkDown, Rejected, Unauthorized
@@ -24,6 +23,7 @@ from solarhost.control.session import EVENTS, Reports, Session, rejection
 from solarhost.control.state import CONNECTED, LinkRecord, LinkState
 from solarhost.errors import Unavailable
 from solarhost.events import Delivered, Event, JobEvent
+from solarhost.net import control_address
 from solarhost.settings import Settings
 
 logger = logging.getLogger(__name__)

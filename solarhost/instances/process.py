@@ -19,6 +19,7 @@ from pathlib import Path
 import psutil
 
 from solarhost.instances import census
+from solarhost.settings import environment_without_secrets
 
 MARK = "SOLAR_HOST_CHILD"
 
@@ -114,7 +115,7 @@ def spawn(
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
-            env={**os.environ, **environment, MARK: str(mark)},
+            env={**environment_without_secrets(), **environment, MARK: str(mark)},
             start_new_session=True,
         )
     finally:

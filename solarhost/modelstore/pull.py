@@ -1,9 +1,8 @@
 """One pull: what was asked for, what became of it, and the work itself, done through a worker process."""
 
 import logging
-import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Event, Lock
 from typing import Any
@@ -20,7 +19,7 @@ from solarhost.modelstore.progress import Progress
 from solarhost.modelstore.sources import Scheme, Source
 from solarhost.modelstore.staging import Staging
 from solarhost.modelstore.workerprocess import WorkerEnded, WorkerProcess
-from solarhost.settings import Settings
+from solarhost.settings import Settings, environment_without_secrets
 from solarhost.times import now_iso
 
 logger = logging.getLogger(__name__)
@@ -200,8 +199,7 @@ class Pull:
 
 def _environment(settings: Settings) -> dict[str, str]:
     """What a worker gets: the agent's own, without keys, which it reads from its standard input."""
-    secret = {f.name.upper() for f in fields(Settings) if f.metadata["secret"]}
-    environment = {name: value for name, value in os.environ.items() if name not in secret}
+    environment = environment_without_secrets()
     environment["HF_HUB_DISABLE_TELEMETRY"] = "1"
     if authority := settings.ssl_cert_file or settings.requests_ca_bundle:
         environment["SSL_CERT_FILE"] = environment["REQUESTS_CA_BUNDLE"] = authority

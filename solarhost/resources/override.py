@@ -3,35 +3,20 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from solarhost.errors import SettingsError
 from solarhost.resources.readings import GIB, Gpu, GpuReading, Memory
-
-SHAPE = "each entry must be {index, name, total_gb, used_gb}, 0 <= used_gb <= total_gb, each index once"
 
 
 class OverrideGpus:
-    """Stands in for NVML everywhere. Its figures never change, and it knows no processes.
-
-    Raises:
-        SettingsError: an entry has not the documented shape.
-    """
+    """Stands in for NVML everywhere. Its figures never change, and it knows no processes."""
 
     def __init__(self, entries: Sequence[Mapping[str, Any]]):
-        devices = tuple(sorted((_device(entry) for entry in entries), key=lambda gpu: gpu.index))
-        if len({gpu.index for gpu in devices}) < len(devices):
-            raise SettingsError(f"GPU_TELEMETRY_OVERRIDE names an index twice: {SHAPE}")
-        self._reading = GpuReading(devices)
+        """`entries` as `setting_values.gpus` lets them through."""
+        self._reading = GpuReading(tuple(sorted(map(_device, entries), key=lambda gpu: gpu.index)))
 
     def read(self) -> GpuReading:
         return self._reading
 
 
-def _device(entry: Any) -> Gpu:
-    try:
-        index, name = entry["index"], entry["name"]
-        total, used = float(entry["total_gb"]), float(entry["used_gb"])
-    except (KeyError, TypeError, ValueError) as error:
-        raise SettingsError(f"GPU_TELEMETRY_OVERRIDE: {entry!r} is not valid: {SHAPE}") from error
-    if not isinstance(index, int) or index < 0 or not isinstance(name, str) or not 0 <= used <= total < 1e6:
-        raise SettingsError(f"GPU_TELEMETRY_OVERRIDE: {entry!r} is not valid: {SHAPE}")
-    return Gpu(index, name=name, memory=Memory(round(total * GIB), round(used * GIB)))
+def _device(entry: Mapping[str, Any]) -> Gpu:
+    total, used = (round(entry[name] * GIB) for name in ("total_gb", "used_gb"))
+    return Gpu(entry["index"], name=entry["name"], memory=Memory(total, used))

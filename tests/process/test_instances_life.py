@@ -354,13 +354,17 @@ def test_only_a_settled_instance_can_be_changed_or_deleted(fake_agent: Agent, ma
 
 
 def test_keys_reach_the_child_by_environment_alone_and_never_leave_in_a_log(
-    fake_agent: Agent, make: Maker
+    make_agent: AgentFactory, weights: Path
 ) -> None:
+    fake_agent = make_agent(LLAMA_SERVER_PATH=str(FAKE), HARBOR_PASSWORD="of-the-registry")
+    fake_agent.start()
+    make = Maker(fake_agent, weights)
     instance_id = make("--print-environment", api_key="of-the-instance")
     running = start(fake_agent, instance_id)
     process = psutil.Process(running["pid"])
     assert set(process.environ()["LLAMA_API_KEY"].split(",")) == {"of-the-instance", fake_agent.key}
     assert fake_agent.key not in " ".join(process.cmdline())
+    assert {"API_KEY", "HARBOR_PASSWORD"}.isdisjoint(process.environ()), "it has no use for them"
 
     def lines_with_key() -> list[str]:
         lines = [entry["line"] for entry in fake_agent.get(f"/instances/{instance_id}/logs").json()]

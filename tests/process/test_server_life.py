@@ -113,10 +113,22 @@ def test_a_taken_port_is_one_clear_line(make_served: MakeServed) -> None:
     assert output.count("\n") == 1
 
 
-def test_a_wrong_setting_is_one_clear_line(make_served: MakeServed) -> None:
-    code, output = fails_with(make_served(THREADS="many"))
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"THREADS": "many"}, "THREADS='many' is not valid"),
+        ({"GPU_TELEMETRY_OVERRIDE": "[1]"}, "GPU_TELEMETRY_OVERRIDE='[1]' is not valid"),
+        ({"SOLAR_CONTROL_URL": "ftp://control"}, "SOLAR_CONTROL_URL is not an address"),
+        ({"CONFIG_FILE": "/"}, "CONFIG_FILE='/' is not valid: it is a folder"),
+        ({"API_KEY": "", "HOST": "0.0.0.0"}, "API_KEY is not set, and HOST=0.0.0.0 is reachable"),
+    ],
+)
+def test_a_wrong_setting_is_one_clear_line(
+    make_served: MakeServed, settings: dict[str, str], words: str
+) -> None:
+    code, output = fails_with(make_served(**settings))
     assert code == 2
-    assert output.startswith("solar-host: THREADS='many' is not valid")
+    assert output.startswith(f"solar-host: {words}")
     assert output.count("\n") == 1
 
 

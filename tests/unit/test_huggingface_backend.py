@@ -5,6 +5,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from marshmallow import INCLUDE
 
 from solarhost.backends.base import CannotStart, Launch
 from solarhost.backends.huggingface import HuggingFace, huggingface_backends
@@ -60,6 +61,14 @@ def test_a_causal_command(backends, tmp_path):
         "SOLAR_API_KEY": 'k1,"k,2"',
         "HF_HUB_OFFLINE": "1",
     }
+
+
+@pytest.mark.parametrize("kind", ["causal", "classification", "embedding", "vision"])
+def test_the_command_never_lets_the_server_fetch_addresses(kind):
+    backend = HuggingFace(kind, {})
+    config = backend.schema(unknown=INCLUDE).load({"alias": "a", "model_id": "m", "allow_image_urls": True})
+    made = backend.command(config, Launch(port=1, keys=("k",), model_folder=None))
+    assert not [argument for argument in made.argv if "url" in argument]
 
 
 def test_labels_and_normalization_reach_their_flags(backends, tmp_path):

@@ -31,7 +31,7 @@ def check_settings(settings: Settings) -> list[Finding]:
         why, _, step = str(error).rpartition(": ")
         return [*found, red("settings", why, step)]
     if settings.api_key == DEFAULT_API_KEY:
-        step = "set API_KEY to a secret of your own: instances take it too, by default on 0.0.0.0"
+        step = "set API_KEY to a secret of your own; until then instances listen on 127.0.0.1, too"
         return [*found, yellow("settings", f"valid, with the default key on {settings.host}", step)]
     return found or [green("settings", "valid, with a key of their own")]
 

@@ -7,9 +7,9 @@ from typing import Any
 
 from solarhost.commands.checks.agent import health_of_agent
 from solarhost.commands.checks.finding import Finding, green, red, yellow
-from solarhost.control.address import control_address
 from solarhost.control.connection import Connection, LinkDown, Unauthorized
 from solarhost.errors import SettingsError
+from solarhost.net import control_address
 from solarhost.settings import Settings
 
 ANSWER_S = 10.0

@@ -1,7 +1,7 @@
 import pytest
 
-from solarhost.control.address import control_address
 from solarhost.errors import SettingsError
+from solarhost.net import control_address
 
 
 @pytest.mark.parametrize(
