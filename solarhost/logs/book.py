@@ -129,13 +129,14 @@ class LogBook:
 
         Args:
             on_lines: gets each batch of redacted lines, in order, in the tail's thread.
-            secrets: further values to redact in this run, such as the instance's own key.
+            secrets: further values to redact from this run on, such as the instance's own key.
 
         Raises:
             NoThread: the system allows no further one.
         """
         instance = self._instance(instance_id)
-        redactor = self._redactor.also(secrets)
+        instance.ledger.mask(secrets)
+        redactor = self._redactor.also(instance.ledger.secrets)
         start = instance.ledger.checkpoint
         if start.file != path.name:  # nothing is known of this file
             files = names.log_files(self._folder, instance_id)
@@ -189,7 +190,8 @@ class LogBook:
                 return []
         try:
             path = self._file(instance_id, run)
-            found, changed = disk.read_tail(path, self._buffer_size if tail is None else tail, self._redactor)
+            redactor = self._redactor.also(self._ledger(instance_id).secrets)
+            found, changed = disk.read_tail(path, self._buffer_size if tail is None else tail, redactor)
         except FileNotFoundError as error:
             raise NotFound(f"the log file of instance {instance_id} is gone") from error
         except OSError as error:
@@ -261,12 +263,14 @@ class LogBook:
         needed = self._needed({file.instance_id for file in files})
         gone = expendable(files, oldest=oldest, needed=needed)
         self._remove(gone)
-        for file in set(files) - set(gone):
+        kept = set(files) - set(gone)
+        for file in kept:
             if file.path.name not in needed:
                 trim(file.path, file.instance_id, self._file_max_bytes, sys.maxsize, self._problems)
+        in_use = {*live, *(file.instance_id for file in kept)}
         for ledger in self._folder.glob(f"*{SUFFIX}"):
             with suppress(FileNotFoundError):
-                if ledger.name.removesuffix(SUFFIX) not in live and ledger.stat().st_mtime < oldest:
+                if ledger.name.removesuffix(SUFFIX) not in in_use and ledger.stat().st_mtime < oldest:
                     ledger.unlink()
 
     def save_again(self) -> None:
@@ -351,7 +355,8 @@ class LogBook:
         """Number what an earlier agent may have shown of `files`, whose runs are over, and not noted."""
         if not instance.caught_up:
             instance.caught_up = True
-            catch_up(instance.channel, instance.ledger.checkpoint, files, self._redactor)
+            ledger = instance.ledger
+            catch_up(instance.channel, ledger.checkpoint, files, self._redactor.also(ledger.secrets))
 
     def _refill(self, channel: Channel, path: Path, start: Checkpoint, redactor: Redactor) -> None:
         """Put the lines that an earlier agent numbered back into memory."""

@@ -1,7 +1,7 @@
 """What of one instance's numbering outlives the agent: a small file beside its logs."""
 
 import logging
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Lock
@@ -15,6 +15,7 @@ logger = logging.getLogger(__name__)
 
 SUFFIX = ".lines.json"
 MAX_CUTS = 100
+MAX_SECRETS = 50
 
 
 def line_problem(instance_id: str) -> str:
@@ -33,7 +34,7 @@ class Checkpoint:
 
 
 class Ledger:
-    """One instance's checkpoint, its runs' file names, and its first failed run. Safe from any thread.
+    """One instance's checkpoint, its runs' files and keys, and its first failed run. Safe from any thread.
 
     Reading on from an old checkpoint gives the same lines the same numbers, so it need not be written
     with each line; only a progress line, whose moment is a matter of time, is noted before it is shown.
@@ -48,6 +49,7 @@ class Ledger:
         self._lock = Lock()  # guards the fields and the file
         self._runs: dict[int, str] = {}
         self._first_failed: int | None = None
+        self._secrets: list[str] = []
         self._checkpoint = Checkpoint("", 0, 0)
         self._unsaved = False  # the last write failed
         try:
@@ -65,9 +67,23 @@ class Ledger:
         with self._lock:
             return None if self._first_failed is None else self._runs.get(self._first_failed)
 
+    @property
+    def secrets(self) -> list[str]:
+        """What has to be masked in its files, which may outlive its config: the keys of its runs."""
+        with self._lock:
+            return list(self._secrets)
+
     def file_of(self, run: int) -> str | None:
         with self._lock:
             return self._runs.get(run)
+
+    def mask(self, secrets: Iterable[str]) -> None:
+        """Keep these for whoever reads the files later."""
+        with self._lock:
+            new = [secret for secret in secrets if secret not in self._secrets]
+            if new:
+                self._secrets = [*self._secrets, *new][-MAX_SECRETS:]
+                self._save()
 
     def begin(self, run: int, file: str, seq: int, on_disk: Collection[str]) -> None:
         """A run begins in a fresh file; of the runs before it, keep those whose files are `on_disk`."""
@@ -111,6 +127,7 @@ class Ledger:
             "cuts": point.cuts[-MAX_CUTS:],
             "runs": {str(run): file for run, file in self._runs.items()},
             "first_failed": self._first_failed,
+            "secrets": self._secrets,
         }
         try:
             write_json(self.path, data, durable=False)
@@ -129,5 +146,6 @@ class Ledger:
             self._checkpoint = Checkpoint(str(data["file"]), int(data["offset"]), int(data["seq"]), cuts)
             self._runs = {int(run): str(file) for run, file in data["runs"].items()}
             self._first_failed = data["first_failed"]
+            self._secrets = [str(secret) for secret in data.get("secrets", [])]
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise Unreadable(self.path, f"not a line count: {error!r}") from error

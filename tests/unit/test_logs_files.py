@@ -104,14 +104,18 @@ def test_the_first_failure_is_known_to_the_next_agent(tmp_path, world):
     later.close()
 
 
-def test_the_place_kept_of_a_gone_instance_goes_with_age(world):
-    world.run(b"x\n", instance_id="gone")
-    world.run(b"x\n", instance_id="here")
-    for name in ("gone", "here"):
+def test_what_is_kept_of_a_gone_instance_goes_with_its_last_file(world):
+    world.run(b"x\n", instance_id="gone").unlink()
+    world.run(b"x\n", instance_id="gone-with-log")
+    world.run(b"x\n", instance_id="here").unlink()
+    for name in ("gone", "gone-with-log", "here"):
         world.book.forget(name)
         age(world.folder / f"{name}.lines.json", 2 * DAY)
     world.book.sweep({"here"})
-    assert {path.name for path in world.folder.glob("*.json")} == {"here.lines.json"}
+    assert {path.name for path in world.folder.glob("*.json")} == {
+        "gone-with-log.lines.json",
+        "here.lines.json",
+    }
 
 
 def test_sweeping_a_folder_that_was_never_made_is_fine(tmp_path):
