@@ -3,9 +3,14 @@
 import base64
 import binascii
 import hmac
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
+from urllib.parse import urlsplit
 
 from flask import Flask, Request, Response, jsonify, request
+
+from solarhost.net import is_loopback
+from solarhost.settings import DEFAULT_API_KEY
 
 OPEN_PATHS = frozenset({"/", "/health", "/docs", "/redoc", "/openapi.json", "/ui", "/favicon.ico"})
 OPEN_PREFIXES = ("/docs/static/", "/ui/")
@@ -13,15 +18,36 @@ SUBPROTOCOL = "solar-key."
 
 
 class KeyRing:
-    """The accepted keys. Safe from any thread."""
+    """The accepted keys. Safe from any thread.
+
+    Everybody knows the default key, any web page too. So it opens nothing for a page of another place
+    that runs in a browser on this machine, be it by its own name or by one that it had lead here.
+    """
 
     def __init__(self, keys: Sequence[str]):
         self._keys = [key.encode() for key in keys]
 
-    def accepts(self, given: str) -> bool:
+    def refusal(self, given: str, environ: Mapping[str, Any]) -> str | None:
+        """Why a request with this key is not let in; None if it is."""
         presented = given.encode("utf-8", "surrogateescape")
         matches = [hmac.compare_digest(presented, key) for key in self._keys]  # all of them, always
-        return any(matches)
+        if not any(matches):
+            return "Invalid or missing API key"
+        if presented == DEFAULT_API_KEY.encode() and not _is_from_here(environ):
+            return (
+                "The default API_KEY counts for pages and addresses of this machine only: set one of your own"
+            )
+        return None
+
+
+def _is_from_here(environ: Mapping[str, Any]) -> bool:
+    """Both the page that asks and the address that it asks are this machine's, where they are told."""
+    page, asked = environ.get("HTTP_ORIGIN"), environ.get("HTTP_HOST")
+    try:
+        hosts = [urlsplit(address).hostname for address in (page, asked and f"//{asked}") if address]
+    except ValueError:
+        return False
+    return all(is_loopback(host or "") for host in hosts)
 
 
 def register(app: Flask, keys: KeyRing) -> None:
@@ -31,10 +57,8 @@ def register(app: Flask, keys: KeyRing) -> None:
     def check() -> tuple[Response, int] | None:
         if request.method == "OPTIONS" or is_open(request.path):
             return None
-        given = presented_key(request)
-        if given is not None and keys.accepts(given):
-            return None
-        return jsonify({"detail": "Invalid or missing API key"}), 401
+        refusal = keys.refusal(presented_key(request) or "", request.environ)
+        return (jsonify({"detail": refusal}), 401) if refusal else None
 
 
 def is_open(path: str) -> bool:

@@ -1,5 +1,7 @@
 """The OpenAPI document and Swagger UI, both served from installed packages."""
 
+import base64
+import hashlib
 import mimetypes
 from pathlib import Path
 from typing import Any
@@ -10,6 +12,7 @@ from swagger_ui_bundle import swagger_ui_path
 from werkzeug.exceptions import NotFound
 
 from solarhost import __version__
+from solarhost.api.browser import page_headers
 from solarhost.api.schemas import Invalid
 
 STATIC = "/docs/static/"
@@ -22,6 +25,7 @@ class Documentation(Api):  # type: ignore[misc]
     ERROR_SCHEMA = Invalid  # of every answer that no operation names, such as 401
 
     _document: bytes | None = None
+    _page: tuple[str, dict[str, str]] | None = None
 
     def _register_error_handlers(self) -> None:
         pass
@@ -31,6 +35,20 @@ class Documentation(Api):  # type: ignore[misc]
         if self._document is None:
             self._document = super()._openapi_json().get_data()
         return Response(self._document, mimetype="application/json")
+
+    def _openapi_swagger_ui(self) -> tuple[str, dict[str, str]]:
+        """The page and its headers; of the scripts in it only the library's own may run."""
+        if self._page is None:
+            html: str = super()._openapi_swagger_ui()
+            script = html.rpartition("<script>")[2].partition("</script>")[0]
+            digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+            policy = {
+                "script-src": f"'self' 'sha256-{digest}'",
+                "style-src": "'self' 'unsafe-inline'",  # it sets styles on elements
+                "img-src": "'self' data:",
+            }
+            self._page = html, page_headers(policy)
+        return self._page
 
 
 def register(app: Flask) -> Documentation:

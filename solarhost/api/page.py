@@ -5,26 +5,19 @@ from pathlib import Path
 from flask import Blueprint, Response, redirect, send_from_directory
 from werkzeug.wrappers import Response as AnyResponse
 
+from solarhost.api.browser import page_headers
+
 FOLDER = Path(__file__).parents[1] / "ui"
 HEADERS = {
-    "Content-Security-Policy": "; ".join(
-        (
-            "default-src 'none'",
-            "script-src 'self'",
-            "style-src 'self'",
-            "img-src 'self'",
-            "worker-src 'self'",
-            "connect-src 'self'",
-            "base-uri 'none'",
-            "form-action 'none'",
-            "frame-ancestors 'none'",
-            "require-trusted-types-for 'script'",
-            "trusted-types worker",
-        )
+    **page_headers(
+        {
+            "script-src": "'self'",
+            "style-src": "'self'",
+            "worker-src": "'self'",
+            "require-trusted-types-for": "'script'",
+            "trusted-types": "worker",
+        }
     ),
-    "X-Content-Type-Options": "nosniff",
-    "Referrer-Policy": "no-referrer",
-    "Cross-Origin-Opener-Policy": "same-origin",
     # Asked for again each time, and answered with 304: an upgraded agent never meets an old half of its page.
     "Cache-Control": "no-cache",
 }

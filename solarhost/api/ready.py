@@ -30,7 +30,7 @@ class ReadyAnswers:
         if (
             body is None
             or environ["REQUEST_METHOD"] != "GET"
-            or not self._keys.accepts(environ.get("HTTP_X_API_KEY", ""))
+            or self._keys.refusal(environ.get("HTTP_X_API_KEY", ""), environ)
         ):
             return self._app(environ, start_response)
         headers, ready = _answer(body)

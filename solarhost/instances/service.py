@@ -266,7 +266,7 @@ class Instances:
             InvalidRequest: the config is not valid, or its `model_source` was not pulled.
             StoreError: it could not be written down, so it does not exist.
         """
-        config, warnings = self._backends.check(new.config)
+        config, warnings = self._check(new.config)
         self._model_folder(config)
         record = Record(
             id=str(uuid.uuid4()),
@@ -283,7 +283,7 @@ class Instances:
         with self._lock:
             self._supervisors = self._supervisors | {record.id: supervisor}
         self._announce()
-        return self._render(record), warnings + self._exposure(record)
+        return self._render(record), warnings
 
     def update(self, instance_id: str, changes: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
         """Apply the keys present: `config`, `managed_by`, `intent_id`; null clears an owner.
@@ -296,19 +296,32 @@ class Instances:
         backend = supervisor.backend
         warnings: list[str] = []
         if "config" in changes:
-            config, warnings = self._backends.check(changes["config"])
+            config, warnings = self._check(changes["config"])
             self._model_folder(config)
             fields["config"], backend = config, self._backends.of(config)
         record = supervisor.update(backend, lambda now: replace(now, **fields))
-        return self._render(record), warnings + self._exposure(record)
+        return self._render(record), warnings
 
-    def _exposure(self, record: Record) -> list[str]:
-        """A warning where others can reach the instance with a key that everybody knows."""
-        host = record.bind_host
-        if self._around.settings.api_key != DEFAULT_API_KEY or is_loopback(host):
-            return []
-        what = "set API_KEY, or its host to 127.0.0.1"
-        return [f"it will listen on {host} and take the default API_KEY: {what}"]
+    def _check(self, given: object) -> tuple[dict[str, Any], list[str]]:
+        """The config with its defaults, and warnings; see `Backends.check`.
+
+        While the key is the one that everybody knows, an instance listens beyond this machine only if
+        its config says so.
+        """
+        config, warnings = self._backends.check(given)
+        if self._around.settings.api_key != DEFAULT_API_KEY or is_loopback(config["host"]):
+            return config, warnings
+        if isinstance(given, dict) and given.get("host"):
+            what = "set API_KEY, or its host to 127.0.0.1"
+            return config, [
+                *warnings,
+                f"it will listen on {config['host']} and take the default API_KEY: {what}",
+            ]
+        what = "for others to reach it, set API_KEY and its host"
+        return {**config, "host": "127.0.0.1"}, [
+            *warnings,
+            f"it will listen on 127.0.0.1, since API_KEY is the default one: {what}",
+        ]
 
     def delete(self, instance_id: str) -> dict[str, Any]:
         """Forget a stopped or failed instance; its log files stay for their time.

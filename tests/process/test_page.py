@@ -4,6 +4,7 @@ What the browser showed is kept in `build/screenshots/`.
 """
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from threading import Thread
@@ -365,6 +366,24 @@ def test_every_file_comes_without_a_key_under_a_strict_policy(shared_agent: Agen
     assert answer.headers["Referrer-Policy"] == "no-referrer"
     again = requests.get(answer.url, headers={"If-None-Match": answer.headers["ETag"]}, timeout=30)
     assert again.status_code == 304
+
+
+def test_the_documentation_works_under_a_policy_that_runs_no_other_script(
+    browser: Browser, shared_agent: Agent
+):
+    policy = requests.get(f"{shared_agent.url}/docs", timeout=30).headers["Content-Security-Policy"]
+    assert re.search(r"script-src 'self' 'sha256-[^']+';", policy)
+    assert "frame-ancestors 'none'" in policy
+    assert "connect-src 'self'" in policy
+    browser.open(f"{shared_agent.url}/docs?url=https://example.com/evil.json")
+    browser.wait_for("document.querySelector('.btn.authorize') !== null", "the button for the key")
+    browser.evaluate(
+        "document.body.append(Object.assign(document.createElement('script'), {text: 'ran = 1'}))"
+    )
+    assert browser.evaluate("typeof ran") == "undefined"
+    assert [error for error in browser.errors if "inline script" not in error] == []
+    addresses = [url for url in browser.requested if not url.startswith((shared_agent.url, "data:"))]
+    assert addresses == []
 
 
 def test_only_files_of_the_page_are_served(shared_agent: Agent):

@@ -41,3 +41,14 @@ def test_every_page_is_in_the_index():
     index = (ROOT / "docs" / "index.md").read_text()
     pages = [page.name for page in PAGES[1:] if page.name != "index.md"]
     assert [page for page in pages if f"({page})" not in index] == []
+
+
+def test_every_line_on_security_names_tests_that_there_are():
+    tests = "\n".join(path.read_text() for path in (ROOT / "tests").rglob("test_*.py"))
+    known = set(re.findall(r"^def (test_\w+)\(", tests, re.MULTILINE))
+    page = (ROOT / "docs" / "security.md").read_text()
+    rows = [line.split("|") for line in page.splitlines() if line.startswith("| ")]
+    claims = [row for row in rows if row[-2].strip() != "test"]
+    assert len(claims) > 40
+    assert [row for row in claims if not re.fullmatch(r"( `test_\w+`,?)+ ", row[-2])] == []
+    assert set(re.findall(r"`(test_\w+)`", page)) - known == set()

@@ -1,5 +1,6 @@
 """REST calls on instances that start nothing: shapes, keys and errors."""
 
+import hmac
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,8 +9,11 @@ from typing import Any
 import pytest
 from flask.testing import FlaskClient
 
+from solarhost.api.auth import KeyRing
 from solarhost.app import create_app
 from solarhost.host import Host
+from solarhost.instances.store import InstanceStore
+from solarhost.problems import Problems
 from solarhost.settings import DEFAULT_API_KEY, Settings
 
 KEY = "test-key"
@@ -47,7 +51,9 @@ def test_each_accepted_key_opens_the_api(client: FlaskClient, headers: dict[str,
     assert client.get("/instances", headers=headers).status_code == 200
 
 
-def test_a_default_key_that_others_could_use_is_warned_of(tmp_path: Path) -> None:
+@pytest.fixture
+def keyless(tmp_path: Path) -> FlaskClient:
+    """A client of an agent without an API_KEY."""
     settings = Settings(
         config_file=tmp_path / "config.json",
         log_dir=tmp_path / "logs",
@@ -56,12 +62,50 @@ def test_a_default_key_that_others_could_use_is_warned_of(tmp_path: Path) -> Non
     )
     client = create_app(Host(settings)).test_client()
     client.environ_base["HTTP_X_API_KEY"] = DEFAULT_API_KEY
-    made = create(client)
+    return client
+
+
+def test_with_the_default_key_an_instance_is_for_this_machine_unless_it_says_otherwise(
+    keyless: FlaskClient,
+) -> None:
+    made = create(keyless)
+    assert made["instance"]["config"]["host"] == "127.0.0.1"
     assert made["warnings"] == [
+        "it will listen on 127.0.0.1, since API_KEY is the default one: "
+        "for others to reach it, set API_KEY and its host"
+    ]
+
+    def warnings(host: str) -> Any:
+        body = {"config": {**CONFIG, "host": host}}
+        answer = keyless.put(f"/instances/{made['instance']['id']}", json=body).get_json()
+        assert answer["instance"]["config"]["host"] == host
+        return answer["warnings"]
+
+    assert warnings("127.0.0.1") == []
+    assert warnings("0.0.0.0") == [
         "it will listen on 0.0.0.0 and take the default API_KEY: set API_KEY, or its host to 127.0.0.1"
     ]
-    body = {"config": {**CONFIG, "host": "127.0.0.1"}}
-    assert client.put(f"/instances/{made['instance']['id']}", json=body).get_json()["warnings"] == []
+
+
+@pytest.mark.parametrize("path", ["/instances", "/resources", "/models"])
+@pytest.mark.parametrize(
+    ("headers", "let_in"),
+    [
+        ({"Host": "localhost:8001", "Origin": "http://localhost:8001"}, True),
+        ({"Host": "127.0.0.1:8001", "Origin": "http://localhost:3000"}, True),
+        ({"Host": "[::1]:8001"}, True),
+        ({"Host": "127.0.0.1:8001", "Origin": "https://example.com"}, False),
+        ({"Host": "127.0.0.1:8001", "Origin": "https://localhost.example.com"}, False),
+        ({"Host": "127.0.0.1:8001", "Origin": "null"}, False),
+        ({"Host": "127.0.0.1:8001", "Origin": "http://["}, False),
+        ({"Host": "example.com:8001"}, False),
+    ],
+)
+def test_the_default_key_opens_nothing_for_a_page_of_elsewhere(
+    keyless: FlaskClient, client: FlaskClient, path: str, headers: dict[str, str], let_in: bool
+) -> None:
+    assert keyless.get(path, headers=headers).status_code == (200 if let_in else 401)
+    assert client.get(path, headers=headers).status_code == 200, "a key of one's own opens for all"
 
 
 @pytest.mark.parametrize(
@@ -73,6 +117,39 @@ def test_without_a_key_nothing_is_answered(client: FlaskClient, headers: dict[st
         answer = client.get(path, headers=headers)
         assert answer.status_code == 401
         assert answer.get_json() == {"detail": "Invalid or missing API key"}
+
+
+def test_every_path_that_is_not_meant_to_be_open_is_closed(client: FlaskClient) -> None:
+    client.environ_base.pop("HTTP_X_API_KEY")
+    opened = set()
+    for rule in client.application.url_map.iter_rules():
+        path = rule.rule.replace("<", "").replace(">", "")
+        for method in (rule.methods or set()) - {"OPTIONS"}:
+            if client.open(path, method=method).status_code != 401:
+                opened.add(path)
+    assert opened == {
+        *("/", "/health", "/docs", "/redoc", "/openapi.json", "/docs/static/name"),
+        *("/ui", "/ui/", "/ui/name"),
+    }
+
+
+def test_every_key_is_compared_in_full_whichever_fits(monkeypatch: pytest.MonkeyPatch) -> None:
+    compared = []
+
+    def compare(given: bytes, key: bytes) -> bool:
+        compared.append(key)
+        return compare_digest(given, key)
+
+    compare_digest = hmac.compare_digest
+    monkeypatch.setattr(hmac, "compare_digest", compare)
+    ring = KeyRing(["first", "second"])
+    assert [ring.refusal(given, {}) is None for given in ("first", "second", "f", "")] == [
+        True,
+        True,
+        False,
+        False,
+    ]
+    assert compared == [b"first", b"second"] * 4
 
 
 def test_open_paths_need_no_key(client: FlaskClient) -> None:
@@ -257,3 +334,36 @@ def test_every_operation_is_documented_with_its_errors(client: FlaskClient) -> N
     page = client.get("/docs").text
     assert "persistAuthorization" in page
     assert "http" not in "".join(line for line in page.splitlines() if "src=" in line or "href=" in line)
+
+
+@pytest.mark.parametrize(
+    ("value", "why"),
+    [
+        ("NaN", "NaN is no JSON"),
+        ("-Infinity", "-Infinity is no JSON"),
+        ("1e999", "1e999 is too large"),
+        ("9" * 5000, "digits"),
+        ("[" * 101 + "]" * 101, "nested too deep"),
+        ("[" * 100_000, "nested too deep"),
+        ('{"a":' * 50_000, "nested too deep"),
+    ],
+    ids=lambda value: value[:20],
+)
+def test_json_that_not_everyone_could_read_again_is_refused(
+    client: FlaskClient, value: str, why: str
+) -> None:
+    body = f'{{"config": {{"alias": "a", "model": "/m.gguf", "unknown": {value}}}}}'
+    answer = client.post("/instances", data=body, content_type="application/json")
+    assert answer.status_code == 400
+    assert why in answer.json["detail"]
+    assert client.get("/instances").json == []
+
+
+def test_the_deepest_config_that_is_taken_can_be_read_again(client: FlaskClient, tmp_path: Path) -> None:
+    deep: Any = []
+    for _ in range(97):
+        deep = [deep]
+    create(client, unknown=deep)
+    again = InstanceStore(tmp_path / "config.json", Problems(), lambda config: config)
+    again.load()
+    assert [record.config["unknown"] for record in again.all()] == [deep]

@@ -1,6 +1,7 @@
-"""Job records on disk."""
+"""Job records and workspaces on disk."""
 
 import json
+import os
 import stat
 
 import pytest
@@ -10,6 +11,7 @@ from solarhost.jobs.definitions import parse
 from solarhost.jobs.errors import JobExists, NoSuchJob
 from solarhost.jobs.records import Job, Status, Step
 from solarhost.jobs.store import JobStore
+from solarhost.jobs.workspace import Workspaces
 from solarhost.problems import Problems
 
 STEPS = [
@@ -85,3 +87,20 @@ def test_a_record_that_makes_no_sense_is_kept_aside_and_reported(store, tmp_path
     kept = [path for path in (tmp_path / "records").iterdir() if "unreadable" in path.name]
     assert [path.read_text() for path in kept] == [text]
     assert len(problems.current()) == 1
+
+
+def test_a_link_that_a_job_left_is_deleted_and_not_followed(tmp_path):
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "precious").touch()
+    workspaces = Workspaces(
+        tmp_path / "jobs", uid=os.getuid(), gid=os.getgid(), min_free_gb=0, hf_cache_dir=None
+    )
+    workspaces.folder.mkdir()
+    workspaces.create(make_job())
+    output = workspaces.path("one") / "output"
+    (output / "folder").symlink_to(outside)
+    (output / "file").symlink_to(outside / "precious")
+    workspaces.remove("one")
+    assert not workspaces.path("one").exists()
+    assert (outside / "precious").exists()
