@@ -5,12 +5,15 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
+from huggingface_hub import constants
+from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]
 from safetensors import SafetensorError
 from transformers import AutoConfig
 from transformers.utils import is_flash_attn_2_available
 from transformers.utils import logging as transformers_logging
 
 from hf_server import log
+from hf_server.engine import hub
 from hf_server.errors import StartFailed
 from hf_server.options import Options
 
@@ -89,6 +92,17 @@ def load_model(
     return explained(lambda: model.to(device), options).eval()
 
 
+def find(options: Options) -> None:
+    """Find out where the checkpoint can come from.
+
+    Raises:
+        StartFailed: there is no such folder, and no hub can have a model of that name.
+    """
+    if not Path(options.model_id).is_dir():
+        explained(lambda: validate_repo_id(options.model_id), options)
+        hub.go_offline_unless_reachable()
+
+
 def source(options: Options) -> dict[str, Any]:
     """Where to load from: a folder is read without asking any hub."""
     return {
@@ -136,8 +150,9 @@ def _explain(error: BaseException, options: Options) -> str:
         return f"there is no model '{model}': it is neither a folder on this machine nor a public hub id"
     if "connect to" in text or "offline" in text.lower() or "find them in the cached files" in text:
         return (
-            f"'{model}' is not a folder here, not in the local cache, and the hub can't be reached "
-            "(or HF_HUB_OFFLINE is set); pull the model first, or check the network"
+            f"'{model}' is not a folder here, not in the local cache, and the hub {constants.ENDPOINT} "
+            "can't be reached (or HF_HUB_OFFLINE is set); pull the model first or give the path of its "
+            "folder, or check the network"
         )
     if "gated repo" in text or "401 Client Error" in text or "403 Client Error" in text:
         return f"the hub refuses access to '{model}': set HF_TOKEN to a token that may read it"

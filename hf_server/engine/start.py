@@ -48,6 +48,7 @@ def start(options: Options, metrics: Metrics, on_stage: OnStage) -> Engine:
     on_stage("loading")
     checkpoint.quiet()
     checkpoint.choose_device(options.device)  # says at once that a device is missing
+    checkpoint.find(options)
     config = checkpoint.load_config(options)
     match options.model_type:
         case "causal":

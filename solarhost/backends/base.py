@@ -136,6 +136,7 @@ class Backend(Protocol):
 
     backend_type: str
     schema: type[Schema]  # unknown keys are kept; loads to the config with its defaults
+    final_exit_codes: frozenset[int]  # its server gave up for a reason that another try would meet again
 
     def endpoints(self, config: Mapping[str, Any]) -> list[str]:
         """The paths that its server offers (`supported_endpoints`)."""

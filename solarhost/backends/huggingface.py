@@ -25,6 +25,7 @@ from solarhost.settings import Settings
 
 PROBE_TIMEOUT_S = 5.0
 INSTALL = "pip install 'solar-host[huggingface]'"
+_GAVE_UP = 3  # hf_server could not load its model, and said why
 _NEEDED = ("torch", "transformers", "PIL")
 
 
@@ -59,6 +60,7 @@ class HuggingFace:
         self._is = _KINDS[kind]
         self.backend_type = f"huggingface_{kind}"
         self.schema = self._is.schema
+        self.final_exit_codes = frozenset({_GAVE_UP})
 
     def endpoints(self, config: Mapping[str, Any]) -> list[str]:  # noqa: ARG002
         return list(self._is.endpoints)

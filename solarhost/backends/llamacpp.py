@@ -62,6 +62,7 @@ class LlamaCpp:
 
     backend_type = "llamacpp"
     schema: type[Schema] = LlamaCppConfig
+    final_exit_codes: frozenset[int] = frozenset()  # it ends with 1 whatever it was
 
     def __init__(self, executable: str):
         self._executable = executable

@@ -160,7 +160,8 @@ class Start:
             self._life.wait_for(lambda: run.exit is not None, "exit")
         self._keeper.conclude(run, run.members())
         ending = self._keeper.explain(self._backend, run)
-        return Failure(ending, hopeless=ending.reason is Reason.GPU_OOM)
+        final = run.exit is not None and run.exit.code in self._backend.final_exit_codes
+        return Failure(ending, hopeless=final or ending.reason is Reason.GPU_OOM)
 
     def _succeed(self, run: Run, context_size: int | None) -> bool:
         """Make it running, unless it ended or was stopped at the last moment."""

@@ -4,11 +4,12 @@ import http.client
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import psutil
@@ -35,7 +36,7 @@ sys.addaudithook(note)
 class Server:
     """A child process. `sitecustomize` in it notes each address that it connects to or looks up."""
 
-    def __init__(self, folder: Path, log: Path, *arguments: str):
+    def __init__(self, model: object, log: Path, *arguments: str, environment: Mapping[str, str] = {}):
         self.stages: list[tuple[int, dict]] = []  # answers of /health until it was ready
         self.connections = log.with_name("connections")
         hook = log.parent / "hook"
@@ -47,10 +48,15 @@ class Server:
         with log.open("wb") as output:
             self.process = subprocess.Popen(
                 [
-                    *(sys.executable, "-m", "hf_server", f"--model-id={folder}", "--alias=tiny"),
+                    *(sys.executable, "-m", "hf_server", f"--model-id={model}", "--alias=tiny"),
                     *(f"--port={self.port}", *arguments),
                 ],
-                env={**os.environ, "PYTHONPATH": f"{ROOT}:{hook}", "SOLAR_API_KEY": KEY},
+                env={
+                    **os.environ,
+                    "PYTHONPATH": f"{ROOT}:{hook}",
+                    "SOLAR_API_KEY": KEY,
+                    **environment,
+                },
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
@@ -64,6 +70,17 @@ class Server:
             return requests.get(f"{self.url}/health", timeout=10)
         except requests.RequestException:
             return None
+
+    def wait_until_ready(self) -> None:
+        def ready() -> bool:
+            assert self.process.poll() is None, self.log()
+            answer = self.health()
+            if answer is None:
+                return False
+            self.stages.append((answer.status_code, answer.json()))
+            return answer.status_code == 200
+
+        wait_until(ready, STARTED_WITHIN_S, "the model to be ready")
 
     def metric(self, name: str) -> float:
         text = requests.get(f"{self.url}/metrics", headers={"X-API-Key": KEY}, timeout=30).text
@@ -83,16 +100,7 @@ def folder(tmp_path_factory) -> Path:
 def server(folder, tmp_path_factory) -> Iterator[Server]:
     """A running server."""
     server = Server(folder, tmp_path_factory.mktemp("log") / "log", "--model-type=causal")
-
-    def ready() -> bool:
-        assert server.process.poll() is None, server.log()
-        answer = server.health()
-        if answer is None:
-            return False
-        server.stages.append((answer.status_code, answer.json()))
-        return answer.status_code == 200
-
-    wait_until(ready, STARTED_WITHIN_S, "the model to be ready")
+    server.wait_until_ready()
     yield server
     if server.process.poll() is None:
         os.killpg(server.process.pid, signal.SIGKILL)
@@ -162,6 +170,31 @@ def test_a_start_that_fails_says_why_and_ends(folder, tmp_path):
     server = Server(folder, tmp_path / "log", "--model-type=causal", "--device=cuda")
     assert server.process.wait(STARTED_WITHIN_S) == 3
     assert re.search(r'event=start_failed message="device .cuda. was asked for', server.log())
+
+
+@pytest.fixture
+def no_hub(folder, tmp_path) -> dict[str, str]:
+    """The environment of a machine that downloaded `some/model` once, and can't reach the hub now."""
+    downloaded = tmp_path / "hub/models--some--model"
+    (downloaded / "refs").mkdir(parents=True)
+    (downloaded / "refs/main").write_text("0" * 40)
+    shutil.copytree(folder, downloaded / "snapshots" / ("0" * 40))
+    return {"HF_HOME": str(tmp_path), "HF_ENDPOINT": f"http://127.0.0.1:{free_port()}"}
+
+
+def test_a_model_that_was_downloaded_starts_without_its_hub(tmp_path, no_hub):
+    server = Server("some/model", tmp_path / "log", "--model-type=causal", environment=no_hub)
+    server.wait_until_ready()
+    assert server.end() == 0
+    assert "event=hub" in server.log()
+    assert len(server.connections.read_text().splitlines()) <= 2  # it asked once
+
+
+def test_a_model_that_was_not_downloaded_fails_with_the_name_of_its_hub(tmp_path, no_hub):
+    server = Server("another/model", tmp_path / "log", "--model-type=causal", environment=no_hub)
+    assert server.process.wait(STARTED_WITHIN_S) == 3
+    words = f"the hub {no_hub['HF_ENDPOINT']} can't be reached"
+    assert words in server.log().partition("event=start_failed")[2]
 
 
 def test_the_server_ends_when_its_worker_dies(folder, tmp_path):

@@ -19,7 +19,7 @@ def folder(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def hf_agent(tmp_path_factory) -> Iterator[Agent]:
-    agent = Agent(tmp_path_factory.mktemp("hf-agent"), {"MAX_RETRIES": "0"})
+    agent = Agent(tmp_path_factory.mktemp("hf-agent"), {"MAX_RETRIES": "1"})
     agent.start()
     yield agent
     agent.end()
@@ -108,7 +108,9 @@ def test_a_broken_checkpoint_fails_with_its_cause(hf_agent, folder, tmp_path):
     answer = hf_agent.post(f"/instances/{instance_id}/start", timeout=SLOW_S)
     assert answer.status_code == 500
     assert any("start_failed" in line for line in answer.json()["log_tail"])
-    assert "configuration is broken" in hf_agent.instance(instance_id)["error_message"]
+    failed = hf_agent.instance(instance_id)
+    assert "configuration is broken" in failed["error_message"]
+    assert failed["retry_count"] == 0  # it would be broken again
 
 
 def test_no_key_is_in_a_log_or_on_a_command_line(hf_agent, instance):
