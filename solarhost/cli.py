@@ -1,26 +1,42 @@
 """The `solar-host` command."""
 
 import signal
+from importlib import import_module
 from typing import Any
 
 import click
 
 from solarhost import __version__
-from solarhost.commands.chat import chat
-from solarhost.commands.config import config
-from solarhost.commands.control import reconnect
-from solarhost.commands.doctor import doctor
 from solarhost.commands.failures import INTERRUPTED
-from solarhost.commands.instances import instances
-from solarhost.commands.jobs import jobs
-from solarhost.commands.models import models
-from solarhost.commands.resources import reservations, resources
-from solarhost.server.build import build
-from solarhost.server.serve import serve, settings_or_exit
+
+# By name, the module that has the command under the same name.
+COMMANDS = {
+    "chat": "solarhost.commands.chat",
+    "config": "solarhost.commands.config",
+    "doctor": "solarhost.commands.doctor",
+    "instances": "solarhost.commands.instances",
+    "jobs": "solarhost.commands.jobs",
+    "models": "solarhost.commands.models",
+    "reconnect": "solarhost.commands.control",
+    "reservations": "solarhost.commands.resources",
+    "resources": "solarhost.commands.resources",
+    "serve": "solarhost.commands.serve",
+}
 
 
-class DefaultsToServe(click.Group):
-    """`solar-host` alone is `solar-host serve`."""
+class Commands(click.Group):
+    """`solar-host` alone is `solar-host serve`.
+
+    A command's module is imported when the command is wanted: all of them take most of a second, and whoever
+    lists instances needs no web server for it.
+    """
+
+    def list_commands(self, _ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, _ctx: click.Context, name: str) -> click.Command | None:
+        module = COMMANDS.get(name)
+        return None if module is None else getattr(import_module(module), name)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         return super().parse_args(ctx, args or ["serve"])
@@ -39,7 +55,7 @@ class DefaultsToServe(click.Group):
             signal.signal(signal.SIGINT, outside)
 
 
-@click.group(cls=DefaultsToServe, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="solar-host")
 def main() -> None:
     """Run, watch and account for model servers on this machine.
@@ -47,13 +63,3 @@ def main() -> None:
     Without a command the agent is started. Settings come from the environment and from .env in the
     current folder; the other commands find the agent with them, or with --url and --key.
     """
-
-
-@main.command(name="serve")
-def serve_command() -> None:
-    """Start the agent and serve its API until a signal ends it."""
-    serve(settings_or_exit(), build)
-
-
-for command in (instances, chat, models, jobs, resources, reservations, config, doctor, reconnect):
-    main.add_command(command)

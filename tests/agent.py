@@ -115,7 +115,7 @@ class Agent:
 
     def left_alive(self) -> list[psutil.Process]:
         """Every living process that this agent started, and itself."""
-        return [process for process in psutil.process_iter() if _has_mark(process, self.mark)]
+        return marked_processes(self.mark)
 
     def log(self) -> str:
         """What the agent printed."""
@@ -171,6 +171,11 @@ class Agent:
             return self.get("/health", timeout=2).status_code == 200
         except requests.RequestException:
             return False
+
+
+def marked_processes(mark: str) -> list[psutil.Process]:
+    """All living processes that have `SOLARHOST_TEST_MARK=mark` in their environment."""
+    return [process for process in psutil.process_iter() if _has_mark(process, mark)]
 
 
 def _has_mark(process: psutil.Process, mark: str) -> bool:

@@ -2,15 +2,15 @@
 
 import re
 from dataclasses import fields
-from pathlib import Path
 
 import pytest
 
 from solarhost.backends.llamacpp_config import LlamaCppConfig
 from solarhost.settings import Settings, document
+from tests.documents import PAGES, ROOT, blocks, script
 
-ROOT = Path(__file__).resolve().parents[2]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+# Programs whose name at the start of a line makes it a command, outside of fences.
+COMMANDS = "solar-host|curl|make|pip|python3?|docker|systemctl|git|jq|eval|export|cd|sudo|apt-get"
 
 
 def test_the_page_on_settings_is_up_to_date():
@@ -29,6 +29,32 @@ def test_every_field_of_a_llamacpp_config_is_explained():
     assert [
         name for name in LlamaCppConfig().fields if name != "backend_type" and f"`{name}`" not in page
     ] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_command_is_run_by_a_test_or_says_why_not(page):
+    """Put `<!-- run -->` or `<!-- not run: WHY -->` right above a block (`tests/documents.py`)."""
+    unmarked = [
+        block.text
+        for block in blocks(page)
+        if block.is_shell and not block.runs and not re.fullmatch(r"not run: .{10,}", block.marker)
+    ]
+    assert unmarked == []
+    assert script(page) is not None  # whose markers are all known
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_no_command_hides_in_a_block_that_is_not_a_shell(page):
+    indented = re.findall(rf"^ {{4}}\$? ?((?:{COMMANDS}) .*)$", page.read_text(), re.MULTILINE)
+    inside = [line for block in blocks(page) for line in block.text.splitlines()]
+    others = [
+        line
+        for block in blocks(page)
+        if not block.is_shell
+        for line in block.text.splitlines()
+        if re.match(rf"\$? ?(?:{COMMANDS}) ", line)
+    ]
+    assert [line for line in indented if f"    {line}" not in inside] + others == []
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
