@@ -28,7 +28,7 @@ class Terminal:
         """Ctrl-C; the terminal is not the session's own, so the signal comes from here."""
         self._process.send_signal(signal.SIGINT)
 
-    def wait_for(self, text: str, timeout_s: float = 30) -> None:
+    def wait_for(self, text: str, timeout_s: float = 60) -> None:
         """Wait until it shows `text` after whatever was waited for before."""
         try:
             wait_until(lambda: text in self.read(), timeout_s, f"{text!r} on the terminal")
@@ -38,7 +38,7 @@ class Terminal:
 
     def end(self) -> int:
         """Wait until it ends; returns its exit code."""
-        wait_until(lambda: self.read() is not None and self._process.poll() is not None, 30, "its end")
+        wait_until(lambda: self.read() is not None and self._process.poll() is not None, 60, "its end")
         self.read()
         return self._process.returncode
 
