@@ -10,7 +10,7 @@ from solarhost.settings import Settings, document
 from tests.documents import PAGES, ROOT, blocks, script
 
 # Programs whose name at the start of a line makes it a command, outside of fences.
-COMMANDS = "solar-host|curl|make|pip|python3?|docker|systemctl|git|jq|eval|export|cd|sudo|apt-get"
+COMMANDS = "solar-host|curl|pip|python3?|docker|systemctl|git|jq|eval|export|cd|sudo|apt-get"
 
 
 def test_the_page_on_settings_is_up_to_date():
