@@ -68,6 +68,13 @@ def open_files(pid: int) -> list[str]:
     return found
 
 
+def sockets(pid: int) -> list[str]:
+    """The state of each and where it leads."""
+    with suppress(psutil.Error):
+        return [f"{c.status} {c.raddr} {c.laddr}" for c in psutil.Process(pid).net_connections("all")]
+    return []
+
+
 def memory_mib(pid: int) -> float:
     """Its own memory, without what it shares."""
     with suppress(psutil.Error):

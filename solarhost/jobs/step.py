@@ -17,7 +17,7 @@ from solarhost.jobs.interrupts import Cancelled, Interrupts
 from solarhost.jobs.preparation import Preparation, StepFailed
 from solarhost.jobs.records import Job
 from solarhost.jobs.steplog import LogReader, StepLog
-from solarhost.threads import begin
+from solarhost.threads import NoThread, begin
 
 logger = logging.getLogger(__name__)
 
@@ -186,7 +186,11 @@ class StepRun:
     def _read(self, output: Output) -> None:
         step = self._job.steps[self._index]
         reader = LogReader(f"steplog-{self._job.id}-{step.name}", output, self._log)
-        begin(reader)
+        try:
+            begin(reader)
+        except NoThread:
+            output.close()
+            raise
         self._reader = reader
 
     def _drain(self) -> None:
