@@ -5,6 +5,11 @@ set -eu
 cd "$(dirname "$0")"
 settings=/etc/solar-host/solar-host.env
 
+if [ "$(id -u)" != 0 ] || [ ! -x /opt/solar-host/bin/solar-host ]; then
+    echo "Run this as root, with solar-host installed into /opt/solar-host (docs/systemd.md)" >&2
+    exit 1
+fi
+
 install -D -m 644 sysusers.conf /etc/sysusers.d/solar-host.conf
 install -D -m 644 tmpfiles.conf /etc/tmpfiles.d/solar-host.conf
 install -D -m 644 solar-host.service /etc/systemd/system/solar-host.service

@@ -121,9 +121,8 @@ def check_systemd(_settings: Settings) -> list[Finding]:
     ran = run(["systemctl", "show", UNIT, "--property=LoadState,ActiveState,UnitFileState"], VERSION_S)
     state = dict(line.partition("=")[::2] for line in ran.output.splitlines())
     if state.get("LoadState") != "loaded":
-        return [
-            yellow("systemd", f"there is no {UNIT}", "install the unit, so that the agent starts at boot")
-        ]
+        step = "to have the agent started at boot: contrib/systemd/install.sh (docs/systemd.md)"
+        return [yellow("systemd", f"there is no {UNIT}", step)]
     text = f"{UNIT} is {state.get('ActiveState')}, {state.get('UnitFileState')}"
     if state.get("UnitFileState") != "enabled" or state.get("ActiveState") != "active":
         return [yellow("systemd", text, f"`systemctl enable --now {UNIT}`; its log: `journalctl -u {UNIT}`")]
