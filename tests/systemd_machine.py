@@ -25,8 +25,6 @@ PROGRAM = f"""\
 export PYTHONPATH=/opt/source:/opt/packages LD_LIBRARY_PATH=/opt/python/lib
 exec /opt/python/bin/{Path(sys.executable).resolve().name} -m solarhost "$@"
 """
-
-
 PREPARED = "set -e; PATH=/opt/solar-host/bin:$PATH; cd /opt/source"
 
 
@@ -48,7 +46,7 @@ class SystemdMachine:
         self._folders = {
             **folders,
             programs: "/opt/solar-host/bin",
-            ROOT: "/opt/source",
+            **{ROOT / name: f"/opt/source/{name}" for name in ("solarhost", "hf_server", "contrib")},
             Path(sys.base_prefix): "/opt/python",
             Path(site.getsitepackages()[0]): "/opt/packages",
         }

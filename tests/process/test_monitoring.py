@@ -1,6 +1,7 @@
-"""What Prometheus and Grafana are given, with a real Prometheus that reads a real agent."""
+"""What watches agents from outside: a real Prometheus, Grafana's types, the health check of the image."""
 
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -107,6 +108,16 @@ def test_the_page_names_every_metric(prometheus: "Prometheus") -> None:
 def test_the_page_names_every_alert() -> None:
     page = (ROOT / "docs" / "monitoring.md").read_text()
     assert [rule["alert"] for rule in RULES if f"`{rule['alert']}`" not in page] == []
+
+
+def test_the_image_is_healthy_while_the_agent_answers(agent_with_everything: Agent) -> None:
+    dockerfile = (ROOT / "contrib" / "docker" / "Dockerfile").read_text().replace("\\\n", "")
+    check = re.search(r"^HEALTHCHECK .* CMD (\[.*\])$", dockerfile, re.MULTILINE)
+    assert check
+    for port, healthy in ((agent_with_everything.port, True), (free_port(), False)):
+        environment = {**os.environ, "HOST": "0.0.0.0", "PORT": str(port)}
+        done = subprocess.run(json.loads(check[1]), env=environment, capture_output=True, check=False)
+        assert (done.returncode == 0) is healthy, done.stderr
 
 
 def test_grafana_knows_every_field_of_the_dashboard() -> None:

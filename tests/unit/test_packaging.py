@@ -43,9 +43,11 @@ def test_the_grace_of_a_stop_is_long_enough() -> None:
 
 
 def test_the_image_is_made_of_what_is_there() -> None:
-    copied = re.findall(r"^COPY (?!--from)(.*) \S+$", (DOCKER / "Dockerfile").read_text(), re.MULTILINE)
-    assert copied
-    assert [path for line in copied for path in line.split() if not (ROOT / path).exists()] == []
+    lines = re.findall(r"^COPY (?!--from)(.*) \S+$", (DOCKER / "Dockerfile").read_text(), re.MULTILINE)
+    copied = {path for line in lines for path in line.split()}
+    assert all((ROOT / path).exists() for path in copied)
+    ignored = (ROOT / ".dockerignore").read_text().splitlines()
+    assert {line[1:] for line in ignored if line.startswith("!")} == copied
 
 
 def test_folders_are_called_the_same_inside_and_outside() -> None:
