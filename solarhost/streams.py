@@ -1,4 +1,4 @@
-"""WebSocket streams of an instance's log lines and of its runtime state.
+"""WebSocket streams: an instance's log lines and its runtime state, the log of a job's step.
 
 A stream holds a request thread, so streams are counted and capped below the number of threads.
 """
@@ -18,6 +18,7 @@ from simple_websocket import Server
 
 from solarhost.api import auth
 from solarhost.errors import InvalidRequest, NotFound
+from solarhost.jobs.logfile import LogPart
 from solarhost.logs.frames import text_frame
 from solarhost.places import Places
 from solarhost.settings import Settings
@@ -49,7 +50,7 @@ class Cursor(Protocol[BatchT_co]):
 
 
 class Host(Protocol):
-    """What is followed: see `LogBook.subscribe` and `Instances.watch_state`."""
+    """What is followed: see `LogBook.subscribe`, `Instances.watch_state` and `JobLogs.follow`."""
 
     settings: Settings
 
@@ -57,6 +58,8 @@ class Host(Protocol):
     def logs(self) -> Any: ...
     @property
     def instances(self) -> Any: ...
+    @property
+    def jobs(self) -> Any: ...
     @property
     def places(self) -> Places: ...
 
@@ -70,6 +73,7 @@ def register(app: Flask, host: Host) -> "Streams":
     sock = Sock()
     sock.route("/instances/<instance_id>/logs", bp=blueprint)(streams.logs)
     sock.route("/instances/<instance_id>/state", bp=blueprint)(streams.state)
+    sock.route("/jobs/<job_id>/steps/<step_name>/logs", bp=blueprint)(streams.step_log)
     app.register_blueprint(blueprint)
     app.config["SOCK_SERVER_OPTIONS"] = {
         "subprotocols": KeyProtocols(),
@@ -131,24 +135,35 @@ class Streams:
         with self._talking(ws) as stream:
             cursor = self._host.logs.subscribe(instance_id, since=since, tail=tail)
             try:
-                self._pump(stream, cursor, lambda batch: batch.frames)
+                self._pump(stream, cursor, lambda batch: batch.frames, "the instance was deleted")
+            finally:
+                cursor.close()
+
+    def step_log(self, ws: Server, job_id: str, step_name: str) -> None:
+        """All lines of its file, then each new one, until the step is over."""
+        since, tail = request.args.get("since", 0, type=int), request.args.get("tail", type=int)
+        with self._talking(ws, "Step not found") as stream:
+            cursor = self._host.jobs.logs.follow(job_id, step_name, since=since, tail=tail)
+            try:
+                self._pump(stream, cursor, _numbered_frames, "the step is over")
             finally:
                 cursor.close()
 
     def state(self, ws: Server, instance_id: str) -> None:
         """The present state, then each change."""
         with self._talking(ws) as stream:
-            self._pump(stream, self._host.instances.watch_state(instance_id), _message_frames)
+            states = self._host.instances.watch_state(instance_id)
+            self._pump(stream, states, _message_frames, "the instance was deleted")
 
     @contextmanager
-    def _talking(self, ws: Server) -> Iterator[StreamSocket]:
+    def _talking(self, ws: Server, not_found: str = "Instance not found") -> Iterator[StreamSocket]:
         """The stream's socket; whatever ends the block, no thread is left behind."""
         stream: StreamSocket = g.stream
         try:
             yield stream
         except NotFound:
             with suppress(OSError):
-                stream.send(_message_frames([{"error": "Instance not found"}]) + close_frame(NORMAL, ""))
+                stream.send(_message_frames([{"error": not_found}]) + close_frame(NORMAL, ""))
         except OSError:
             pass  # the peer is gone
         finally:
@@ -157,9 +172,9 @@ class Streams:
             ws.thread.join()
 
     def _pump(
-        self, stream: StreamSocket, cursor: Cursor[BatchT], frames_of: Callable[[BatchT], bytes]
+        self, stream: StreamSocket, cursor: Cursor[BatchT], frames_of: Callable[[BatchT], bytes], end: str
     ) -> None:
-        """Send what the cursor brings until the peer, the instance or the server goes."""
+        """Send what the cursor brings until the peer or the server goes, or what is followed `end`s."""
         while not stream.ended:
             batch = cursor.next(POLL_S)
             if self._stopping.is_set():
@@ -169,7 +184,7 @@ class Streams:
                 stream.send(frames_of(batch))
                 self._stopping.wait(GATHER_S)
             elif cursor.closed:
-                stream.send(close_frame(NORMAL, "the instance was deleted"))
+                stream.send(close_frame(NORMAL, end))
                 return
 
 
@@ -193,6 +208,12 @@ class KeyProtocols:
 
 def _message_frames(messages: list[dict[str, Any]]) -> bytes:
     return b"".join(text_frame(json.dumps(message)) for message in messages)
+
+
+def _numbered_frames(part: LogPart) -> bytes:
+    return _message_frames(
+        [{"seq": seq, "line": line} for seq, line in enumerate(part.lines, part.first_seq)]
+    )
 
 
 def _is_upgrade() -> bool:

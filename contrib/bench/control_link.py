@@ -88,6 +88,7 @@ def measure_outages(rounds: int) -> None:
             began = time.monotonic()
             wait_for(lambda: host.link.host_id is not None, f"back after {fault}", timeout_s=60)
             waits_s.append(time.monotonic() - began)
+            wait_for(lambda: host.link.status()["queued"]["kept"] < 10, "the backlog is sent", timeout_s=60)
         jobs.end()
         wait_for(lambda: _is_settled(host), "all is acknowledged", timeout_s=60)
         wait_for(lambda: control.sessions() == ["gpu-1"], "one session")
@@ -100,8 +101,8 @@ def measure_outages(rounds: int) -> None:
         f"outage_events {lost.total()} lost (limit 0), {twice.total()} twice (limit {kills}, the kills) "
         f"of {jobs.ended.total()}"
     )
-    assert not lost, lost
-    assert twice.total() <= kills, twice
+    assert not lost, f"{lost.total()} lost"
+    assert twice.total() <= kills, f"{twice.total()} twice"
 
 
 def measure_flood(seconds: float) -> None:
@@ -133,7 +134,7 @@ def measure_flood(seconds: float) -> None:
 
 
 class EndingJobs:
-    """Ends a job and a pull every 50 ms, in a thread, until `end`."""
+    """Ends a job and a pull every 100 ms, in a thread, until `end`."""
 
     def __init__(self, host: Host):
         self.ended: Counter[str] = Counter()
@@ -148,7 +149,7 @@ class EndingJobs:
 
     def _run(self) -> None:
         for number in itertools.count():
-            if self._ending.wait(0.05):
+            if self._ending.wait(0.1):
                 return
             self._host.link.publish(job_ended(number))
             self._host.link.publish(pull("completed"))

@@ -115,6 +115,27 @@ class StepLogEntry(Schema):
     timestamp = fields.AwareDateTime()
 
 
+class StepLogQuery(Schema):
+    class Meta:
+        unknown = EXCLUDE
+
+    tail = fields.Int(
+        load_default=1000,
+        validate=validate.Range(0, 10_000),
+        metadata={"description": "At most so many, the newest; fewer when they take over 8 MiB."},
+    )
+    since = fields.Int(
+        load_default=0,
+        validate=validate.Range(-1, 2**63 - 1),
+        metadata={"description": "Only lines after this `seq`."},
+    )
+
+
+class StepLogLine(Schema):
+    seq = fields.Int(metadata={"description": "Its number in the log file, from 1."})
+    line = fields.Str()
+
+
 class StepView(Schema):
     name = fields.Str()
     status = fields.Str(validate=STATUS)
@@ -199,6 +220,16 @@ def blueprint(service: JobService, places: Places) -> Blueprint:
         """Inspect a job"""
         return jsonify(_job(service, service.get(job_id), with_logs=True))
 
+    @blp.route("/jobs/<job_id>/steps/<step_name>/logs", methods=["GET"])
+    @blp.arguments(StepLogQuery, location="query")
+    @blp.alt_response(200, schema=StepLogLine(many=True), description="Oldest first.", success=True)
+    @blp.alt_response(404, schema=JobRefusal, description="There is no such job, or no such step of it.")
+    @blp.alt_response(422, schema=schemas.Invalid, description="A number is out of range.")
+    def read_step_log(query: dict[str, int], job_id: str, step_name: str) -> Response:
+        """Read the end of a step's log; a WebSocket at the same path sends all of it, then each new line"""
+        part = service.logs.read(job_id, step_name, **query)
+        return jsonify([{"seq": seq, "line": line} for seq, line in enumerate(part.lines, part.first_seq)])
+
     @blp.route("/jobs/<job_id>", methods=["DELETE"])
     @blp.alt_response(
         200,
@@ -249,6 +280,6 @@ def _step(service: JobService, job: Job, index: int, *, with_logs: bool) -> Mapp
         "signal": step.signal,
         "oom_killed": step.oom_killed,
         "error_message": step.error_message,
-        "log_file": str(service.log_file(job, index)),
-        "recent_logs": service.recent_logs(job, index) if with_logs else [],
+        "log_file": str(service.logs.path(job, index)),
+        "recent_logs": service.logs.recent(job, index) if with_logs else [],
     }

@@ -1,26 +1,19 @@
 """Log lines of one instance: read at once, or followed for as long as one likes."""
 
-import json
 import sys
-import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
-from urllib.parse import urlencode
 
 import click
-import websocket
 
 from solarhost.commands.failures import NoSuchThing
+from solarhost.commands.following import followed
 from solarhost.commands.moments import Since
 from solarhost.commands.names import find_instance
 from solarhost.commands.output import plain, print_json_line
-from solarhost.commands.remote import CONNECT_S, Remote, path
-
-SILENCE_S = 60.0  # the agent pings more often than that
-RECONNECT_S = (1.0, 10.0)  # the first pause, and the longest
-GONE = 1000  # close code: there is nothing more to come
+from solarhost.commands.remote import Remote, path
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,53 +60,9 @@ def read(remote: Remote, name: str, since: Since | None, tail: int | None) -> Li
 def follow(remote: Remote, name: str, since: Since | None, tail: int | None) -> Lines:
     """Each line as it is printed, until the instance is removed; a lost connection is made again."""
     instance_id = find_instance(remote, name)["id"]
-    return Lines(_followed(remote, instance_id, _query(since, tail)), _time(since))
-
-
-def _followed(remote: Remote, instance_id: str, query: dict[str, int]) -> Iterator[Mapping[str, Any]]:
-    pause_s, connected = RECONNECT_S[0], False
-    while True:
-        try:
-            for entry in _stream(remote, instance_id, query):
-                pause_s, connected = RECONNECT_S[0], True
-                if "error" in entry:
-                    raise NoSuchThing(f"the instance {instance_id} is not there any more")
-                query = {"since": entry["seq"] if "seq" in entry else entry["next_seq"] - 1}
-                yield entry
-        except websocket.WebSocketBadStatusException as error:
-            if error.status_code == 401:
-                raise remote.refused() from error
-            why = f"the agent answers HTTP {error.status_code}"
-        except (OSError, websocket.WebSocketException) as error:
-            if not connected and not isinstance(error, websocket.WebSocketConnectionClosedException):
-                raise remote.unreachable(error) from error
-            why = str(error) or type(error).__name__
-        else:
-            return
-        click.echo(f"({why}; connecting again)", err=True)
-        connected = True
-        time.sleep(pause_s)
-        pause_s = min(2 * pause_s, RECONNECT_S[1])
-
-
-def _stream(remote: Remote, instance_id: str, query: dict[str, int]) -> Iterator[Mapping[str, Any]]:
-    """The entries of one connection; ends when the agent says that there is nothing more to come."""
-    url = f"{remote.stream_url}{path('instances', instance_id, 'logs')}?{urlencode(query)}"
-    stream = websocket.create_connection(
-        url, header={"X-API-Key": remote.key}, timeout=CONNECT_S, suppress_origin=True
-    )
-    try:
-        stream.settimeout(SILENCE_S)
-        while True:
-            opcode, data = stream.recv_data()
-            if opcode == websocket.ABNF.OPCODE_TEXT:
-                yield json.loads(data)
-            elif opcode == websocket.ABNF.OPCODE_CLOSE:
-                if int.from_bytes(data[:2], "big") == GONE:
-                    return
-                raise websocket.WebSocketConnectionClosedException("the agent is stopping")
-    finally:
-        stream.close(timeout=1)
+    gone = f"the instance {instance_id} is not there any more"
+    entries = followed(remote, path("instances", instance_id, "logs"), _query(since, tail), gone)
+    return Lines(entries, _time(since))
 
 
 def _query(since: Since | None, tail: int | None) -> dict[str, int]:

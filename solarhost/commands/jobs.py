@@ -1,12 +1,14 @@
 """`solar-host jobs`: pipelines of containers."""
 
+import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator
 from typing import Any
 
 import click
 
-from solarhost.commands.failures import FAILED
+from solarhost.commands.failures import FAILED, NoSuchThing
+from solarhost.commands.following import Entry, followed
 from solarhost.commands.instance_config import read_document
 from solarhost.commands.names import find_id
 from solarhost.commands.output import age, plain, print_fields, print_json, print_json_line, print_table
@@ -74,26 +76,27 @@ def submit(remote: Remote, as_json: bool, source: Any) -> None:
 
 @jobs.command()
 @click.option("-f", "--follow", is_flag=True, help="Go on until the job ends; a failed one is exit code 1.")
+@click.option("--step", metavar="NAME", help="Of this step only.")
+@click.option("--tail", type=click.IntRange(0), help="Begin so many lines before the end of each step.")
 @click.argument("job", metavar="ID")
 @remote_command
-def logs(remote: Remote, as_json: bool, job: str, follow: bool) -> None:
-    """Print the newest lines of each step (100); all of them are in the files that `show --json` names."""
+def logs(remote: Remote, as_json: bool, job: str, follow: bool, step: str | None, tail: int | None) -> None:
+    """Print all that the steps of a job have printed."""
     job_id = _find(remote, job)
-    seen: dict[str, int] = {}
-    while True:
-        found = _get(remote, job_id)
-        for step in found["steps"]:
-            _print_news(step, seen, as_json=as_json, several=len(found["steps"]) > 1)
-        if not follow or found["status"] in ENDED:
-            break
-        time.sleep(LOOK_S)
+    found = _get(remote, job_id)
+    names = [one["name"] for one in found["steps"]]
+    if step is not None and step not in names:
+        raise NoSuchThing(f"job {job_id} has no step {step}; it has {', '.join(names)}")
+    for name in names if step is None else [step]:
+        for entry in _lines(remote, job_id, name, tail=tail, follow=follow):
+            if as_json:
+                print_json_line({"step": name, **entry})
+            else:
+                prefix = f"{plain(name)} | " if len(names) > 1 else ""
+                click.echo(f"{prefix}{plain(entry['line'])}")
+            sys.stdout.flush()
     if follow:
-        click.echo(
-            f"{found['status']}{': ' + plain(found['error_message']) if found['error_message'] else ''}",
-            err=True,
-        )
-        if found["status"] != "completed":
-            raise click.exceptions.Exit(FAILED)
+        _tell_end(remote, job_id)
 
 
 @jobs.command()
@@ -117,17 +120,25 @@ def _get(remote: Remote, job_id: str) -> dict[str, Any]:
     return found
 
 
-def _print_news(step: Mapping[str, Any], seen: dict[str, int], *, as_json: bool, several: bool) -> None:
-    """The lines of a step that were not printed yet; what was missed between two looks is told."""
-    name = step["name"]
-    for entry in step["recent_logs"]:
-        if entry["seq"] <= seen.get(name, 0):
-            continue
-        missed = entry["seq"] - seen.get(name, 0) - 1
-        if missed:
-            click.echo(f"({missed} lines of {plain(name)} are only in {plain(step['log_file'])})", err=True)
-        seen[name] = entry["seq"]
-        if as_json:
-            print_json_line({"step": name, **entry})
-        else:
-            click.echo(f"{plain(name)} | {plain(entry['line'])}" if several else plain(entry["line"]))
+def _lines(remote: Remote, job_id: str, step: str, *, tail: int | None, follow: bool) -> Iterator[Entry]:
+    """Lines of a step's log, from its beginning or from `tail` lines before its end: until it is over, or
+    those that are there now."""
+    address = path("jobs", job_id, "steps", step, "logs")
+    last = next((line["seq"] for line in remote.get(address, {"tail": 1})), 0)
+    since = 0 if tail is None else max(0, last - tail)
+    if not follow and since >= last:
+        return
+    for entry in followed(remote, address, {"since": since}, f"the job {job_id} is not there any more"):
+        yield entry
+        if not follow and entry["seq"] >= last:
+            return
+
+
+def _tell_end(remote: Remote, job_id: str) -> None:
+    """How it ended, as the last line and as the exit code."""
+    while (found := _get(remote, job_id))["status"] not in ENDED:
+        time.sleep(LOOK_S)
+    reason = f": {plain(found['error_message'])}" if found["error_message"] else ""
+    click.echo(f"{found['status']}{reason}", err=True)
+    if found["status"] != "completed":
+        raise click.exceptions.Exit(FAILED)

@@ -163,11 +163,17 @@ class Connection:
         """Ask for a sign of life; False when that is not possible right now."""
         return self._socket is not None and self.is_idle and self._socket.ping_now()
 
-    def probe(self) -> bool:
+    def probe(self, *, answered: bool) -> bool:
         """Has the peer been heard since a ping that was sent for this question?
 
         The first call sends the ping, later ones look for the answer, and the call after a True asks anew.
+
+        Args:
+            answered: the peer has just acknowledged an event, so there is no need to ask.
         """
+        if answered:
+            self._probed_at = None
+            return True
         if self._probed_at is None:
             now = time.monotonic()
             if self.ping():

@@ -67,6 +67,7 @@ class Session:
         self._began_at = self._pinged_at = self._health_due = time.monotonic()
         self._welcomed = False  # control has said something about this host
         self._unintroduced = False  # control has acknowledged the host and knows nothing else about it
+        self._answered = False  # control has acknowledged an event in this step
         # Names of events that control takes without a word: it has no handler for them, so it is waited
         # for once only.
         self._unacknowledged: set[str] = set()
@@ -85,6 +86,7 @@ class Session:
             self._send_due()
 
     def _listen(self, timeout_s: float) -> None:
+        self._answered = False
         until = time.monotonic() + timeout_s
         while (remaining_s := until - time.monotonic()) > 0:
             news = self._inbox.next(remaining_s)
@@ -105,6 +107,8 @@ class Session:
                 host_id = news.fields.get("host_id")
                 if self._record.move(LinkState.REGISTERED, host_id=host_id):
                     logger.info("control: registered as %s (%s)", news.fields.get("host_name"), host_id)
+            case "confirmed":
+                self._answered = True
             case "pending":
                 self._welcomed = True
                 if self._record.move(LinkState.PENDING):
@@ -149,7 +153,7 @@ class Session:
     def _send_due(self) -> None:
         """Send what waits, unless control hasn't taken the last lot yet.
 
-        Kept events go out right after a sign of life only. Sent to a control that has silently stopped,
+        Kept events go out right after an answer of control only. Sent to one that has silently stopped,
         they would stay unacknowledged, go out again over the next connection, and arrive twice when it
         wakes up and finds the first copy in its receive buffer.
         """
@@ -161,7 +165,7 @@ class Session:
                 logger.info("control: no acknowledgement of %s", name)
         if time.monotonic() >= self._health_due:
             self._send_health()
-        if self._outbox.kept_is_due and not self._connection.probe():
+        if self._outbox.kept_is_due and not self._connection.probe(answered=self._answered):
             return
         for message in self._outbox.take():
             self._send(message)

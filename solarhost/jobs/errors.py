@@ -62,6 +62,11 @@ class NoSuchJob(NotFound):
         super().__init__(f"job {job_id} not found")
 
 
+class NoSuchStep(NotFound):
+    def __init__(self, job_id: str, step_name: str):
+        super().__init__(f"job {job_id} has no step {step_name}")
+
+
 class JobExists(Conflict):
     """The id is taken, by a job or by a folder that is not one's workspace."""
 

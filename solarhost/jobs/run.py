@@ -65,10 +65,10 @@ class JobRun:
         step = self._step
         return step.pid if step else None
 
-    def recent_logs(self, index: int) -> list[dict[str, Any]] | None:
-        """The last lines of step `index`; None when that is not the one that runs."""
+    def log(self, index: int) -> StepLog | None:
+        """The log of step `index`; None when that is not the one that runs."""
         log = self._log
-        return log[1].recent() if log and log[0] == index else None
+        return log[1] if log and log[0] == index else None
 
     def run(self) -> None:
         """Until the job has ended, or the agent ends."""

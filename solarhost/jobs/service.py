@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from threading import Event, Lock
-from typing import Any
 from uuid import uuid4
 
 from solarhost.containers.engine import Engine
@@ -18,10 +17,10 @@ from solarhost.events import JobEvent, Publish
 from solarhost.jobs.announcements import Announcements
 from solarhost.jobs.definitions import JobDefinition, check_gpus
 from solarhost.jobs.errors import ExecutorUnavailable, JobEnded, NoSuchJob, StillEnding
+from solarhost.jobs.logs import JobLogs
 from solarhost.jobs.preparation import LABEL_RUN, LABEL_STEP, Preparation
 from solarhost.jobs.records import Job, Status, Step
 from solarhost.jobs.run import JobRun, JobTools
-from solarhost.jobs.steplog import stored_recent
 from solarhost.jobs.store import JobStore
 from solarhost.jobs.workspace import Workspaces
 from solarhost.logs.redaction import Redactor
@@ -83,6 +82,7 @@ class JobService:
             problems=problems,
             left_behind=lambda: self._sweep_due.set(),
         )
+        self.logs = JobLogs(self._store, self._workspaces, self._run_of)
         self._lock = Lock()  # guards the three below
         self._waiting: deque[str] = deque()
         self._runs: dict[str, JobRun] = {}
@@ -171,16 +171,6 @@ class JobService:
         """solar-control has this event, or there is no control: it is not sent again."""
         self._store.told(event.run, event.number)
 
-    def recent_logs(self, job: Job, index: int) -> Sequence[dict[str, Any]]:
-        """The last lines of one of its steps: `{seq, stream, line, timestamp}`."""
-        with self._lock:
-            run = self._runs.get(job.id)
-        live = run.recent_logs(index) if run else None
-        return stored_recent(self.log_file(job, index)) if live is None else live
-
-    def log_file(self, job: Job, index: int) -> Path:
-        return self._workspaces.log_file(job.id, job.steps[index].name)
-
     def workspace(self, job_id: str) -> Path:
         return self._workspaces.path(job_id)
 
@@ -225,8 +215,7 @@ class JobService:
             job = self._store.get(job_id)
         except NoSuchJob:
             return None
-        with self._lock:
-            run = self._runs.get(job_id)
+        run = self._run_of(job_id)
         pid = run.pid if run else None
         return JobView(
             running=job.status is Status.RUNNING,
@@ -243,6 +232,10 @@ class JobService:
     def loops(self) -> Sequence[PeriodicThread]:
         """For the metrics and `/health`."""
         return self._loops
+
+    def _run_of(self, job_id: str) -> JobRun | None:
+        with self._lock:
+            return self._runs.get(job_id)
 
     def _demand_docker(self) -> None:
         with self._lock:
@@ -324,9 +317,7 @@ class JobService:
 
     def _discard_cancelled(self) -> None:
         for job in self._store.all():
-            with self._lock:
-                busy = job.id in self._runs
-            if job.status is Status.CANCELLED and not busy:
+            if job.status is Status.CANCELLED and self._run_of(job.id) is None:
                 self._try_discard(job)
 
     def _try_discard(self, job: Job) -> None:

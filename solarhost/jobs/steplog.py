@@ -15,6 +15,7 @@ from solarhost.errors import StoreError
 from solarhost.events import Publish, StepLogLines
 from solarhost.files import Unreadable, read_json, write_json
 from solarhost.jobs.lines import Splitter
+from solarhost.jobs.logfile import LogExtent
 from solarhost.logs.redaction import Redactor
 from solarhost.times import now_iso
 
@@ -56,6 +57,7 @@ class StepLog:
         self._stderr: deque[str] = deque(maxlen=STDERR_LINES)
         self._seq = 0
         self._size = 0  # bytes of the file that are whole lines of ours
+        self._lines = 0  # that these are
         self._unwritten = 0  # lines that found no room on the disk
         self._checked_s = float("-inf")
         self._marker: dict[str, Any] | None = None  # the entry that says that the step is over
@@ -133,6 +135,11 @@ class StepLog:
                 self._checkpoint()
             self._publish(StepLogLines([self._marker]))
 
+    def extent(self) -> LogExtent:
+        """How far its file is."""
+        with self._lock:
+            return LogExtent(self._size, self._lines)
+
     def recent(self) -> list[dict[str, Any]]:
         """The last lines, for the API."""
         with self._lock:
@@ -182,6 +189,7 @@ class StepLog:
         else:
             self._unwritten = 0
             self._size += len(body)
+            self._lines += len(lines)
 
     def _recent(self) -> list[dict[str, Any]]:
         return [
@@ -193,6 +201,7 @@ class StepLog:
         self._checked_s = time.monotonic()
         data = {
             "size": self._size,
+            "lines": self._lines,
             "seq": self._seq,
             "marker": self._marker,
             "stderr_tail": list(self._stderr),
@@ -218,7 +227,8 @@ class StepLog:
             data is None or data["size"] > file_size
         ):  # the machine went down before the file's bytes were safe
             return
-        self._size, self._seq, self._marker = data["size"], data["seq"], data["marker"]
+        self._size, self._lines = data["size"], data["lines"]
+        self._seq, self._marker = data["seq"], data["marker"]
         self._stderr.extend(data["stderr_tail"])
         self._entries.extend({**self._where, **entry} for entry in data["recent"])
         self._splitters = {
@@ -261,6 +271,12 @@ def checkpoint_path(log_path: Path) -> Path:
 def stored_recent(log_path: Path) -> list[dict[str, Any]]:
     """The last lines of a step that is not running, as its checkpoint keeps them."""
     return list(_stored(log_path).get("recent", []))
+
+
+def stored_extent(log_path: Path) -> LogExtent:
+    """How far the file of a step is that is not running."""
+    data = _stored(log_path)
+    return LogExtent(data["size"], data["lines"]) if data else LogExtent()
 
 
 def stored_marker(log_path: Path) -> dict[str, Any] | None:

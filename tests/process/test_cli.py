@@ -16,7 +16,7 @@ from click.testing import CliRunner, Result
 
 from solarhost.cli import main
 from tests.agent import ROOT, Agent, free_port, wait_until
-from tests.jobs_fixtures import body, shell, waiting
+from tests.jobs_fixtures import body, shell, step, waiting
 from tests.process.models_faults import Content, noise
 from tests.process.models_hub import Hub
 from tests.terminal import Terminal
@@ -223,9 +223,37 @@ def test_a_job_from_its_submission_to_its_end(make_agent, docker_engine, tmp_pat
     assert followed.stderr.startswith("failed")
     assert "failed" in cli("ls").stdout
     assert "two" in cli("show", "cli").stdout
+    assert cli("logs", "cli-1", "--tail", "1").stdout == "one | last\n"
+    assert "it has one, two" in cli("logs", "cli-1", "--step", "three", code=3).stderr
+    assert cli("logs", "cli-1", "--step", "two").stdout == ""
+    assert cli("logs", "cli-1", "--tail", "0").stdout == ""
     cli("cancel", "cli-1", code=1)  # it has ended
     cli("submit", "-f", "-", stdin=json.dumps(body("cli-2", waiting("one"))))
     assert "cancelled" in cli("cancel", "cli-2").stdout
+
+
+def test_a_followed_step_has_every_line_once_although_its_agent_is_killed(
+    make_agent, docker_engine, tmp_path
+):
+    agent = make_agent(DOCKER_HOST=docker_engine.address, MIN_FREE_DISK_GB="0")
+    agent.start()
+    script = "seq 1 3000; until [ -e /workspace/output/go ]; do sleep 0.2; done; seq 3001 3100"
+    accepted = agent.post("/jobs", body("long", shell("one", script), step("two", "true"))).json()
+    output = tmp_path / "followed"
+    with output.open("wb") as file:
+        following = _spawn(agent, "jobs", "logs", "-f", "--step", "one", "--json", "long", stdout=file)
+    try:
+        wait_until(lambda: output.read_bytes().count(b"\n") >= 3000, 30, "the first lines")
+        agent.kill()
+        agent.start()
+        Path(accepted["workspace_path"], "output/go").touch()
+        assert following.wait(60) == 0
+    finally:
+        following.kill()
+        following.wait()
+    entries = [json.loads(line) for line in output.read_text().splitlines() if line.startswith("{")]
+    assert [(one["seq"], one["line"]) for one in entries] == [(n, str(n)) for n in range(1, 3101)]
+    assert _cli(agent, "jobs", "logs", "long").stdout.count("\n") == 3100
 
 
 def test_a_followed_log_goes_on_after_a_restart_of_the_agent(make_agent, weights, tmp_path):

@@ -1,6 +1,9 @@
 """Jobs of a whole agent, over HTTP."""
 
+import json
+
 import pytest
+from websocket import create_connection
 
 from tests.agent import Agent, wait_until
 from tests.conftest import AgentFactory
@@ -44,6 +47,17 @@ def test_a_job_outlives_a_killed_and_a_stopped_agent(job_agent: Agent):
     assert done["steps"][0]["container_id"] == container
     lines = [entry["line"] for entry in done["steps"][0]["recent_logs"]]
     assert lines[-2:] == ["one", "two"]
+    for path, answer in (
+        ("/jobs/long/steps/b/logs", {"seq": 1, "line": "three"}),
+        ("/jobs/long/steps/c/logs", {"error": "Step not found"}),
+        ("/jobs/other/steps/a/logs", {"error": "Step not found"}),
+    ):
+        stream = create_connection(
+            f"ws://127.0.0.1:{job_agent.port}{path}", timeout=10, header={"X-API-Key": job_agent.key}
+        )
+        assert json.loads(stream.recv()) == answer
+        assert stream.recv_data()[1][:2] == (1000).to_bytes(2, "big")
+        stream.close()
     assert job_agent.key not in "\n".join(lines)
     assert done["steps"][1]["recent_logs"][0]["line"] == "three"
 

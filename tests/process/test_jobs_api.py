@@ -55,6 +55,26 @@ def test_a_job_from_its_submission_to_its_end(client, jobs: Jobs):
     assert client.delete("/jobs/demo-001").status_code == 409
 
 
+def test_the_log_of_a_step_is_read_while_it_runs_and_afterwards(client, jobs: Jobs):
+    steps = waiting("one", "seq 1 2500"), step("two", "true")
+    client.post("/jobs", json=body("logs", *steps))
+    address = "/jobs/logs/steps/one/logs"
+    wait_until(lambda: len(jobs.heard.entries("logs")) >= 2500, 30, "its lines")
+    assert client.get("/jobs/logs/steps/two/logs").json == []
+    for end_it in (True, False):
+        lines = client.get(address).json
+        assert [(one["seq"], one["line"]) for one in lines] == [(n, str(n)) for n in range(1501, 2501)]
+        assert len(client.get(f"{address}?tail=10000").json) == 2500
+        assert [one["seq"] for one in client.get(f"{address}?since=2498").json] == [2499, 2500]
+        assert client.get(f"{address}?since=9999").json == []
+        if end_it:
+            jobs.engine.client.kill(jobs.service.get("logs").steps[0].container_id, "TERM")
+            jobs.ended("logs")
+    for unknown in ("/jobs/logs/steps/three/logs", "/jobs/other/steps/one/logs"):
+        assert client.get(unknown).status_code == 404
+    assert client.get(f"{address}?tail=-1").status_code == 422
+
+
 def test_a_cancelled_job_is_gone(client, jobs: Jobs):
     client.post("/jobs", json=body("waits", waiting("one")))
     wait_until(lambda: jobs.heard.entries("waits"), 30, "the step to run")
