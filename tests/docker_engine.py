@@ -8,7 +8,7 @@ import signal
 import subprocess
 import tarfile
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -28,12 +28,13 @@ class DockerEngine:
 
     Its `containerd` is a process beside it, as packages set it up, so that it outlives a crash. Needs root,
     and a kernel that allows namespaces, overlay mounts and bridges. With `live_restore` its containers
-    outlive it, as they do where an administrator set that up.
+    outlive it, as they do where an administrator set that up. Further `runtimes` are runc under other names.
     """
 
-    def __init__(self, *, live_restore: bool):
+    def __init__(self, *, live_restore: bool, runtimes: Sequence[str] = ()):
         self._folder = Path(tempfile.mkdtemp(prefix="jobs-docker-"))  # short: a socket's path has 108 bytes
         self._live_restore = live_restore
+        self._runtimes = runtimes
         token = secrets.token_hex(3)
         self._bridge = f"shj{token}"
         self._subnet = f"10.{200 + int(token[:2], 16) % 50}.{int(token[2:4], 16)}.1/24"
@@ -75,6 +76,7 @@ class DockerEngine:
                 "--ip-masq=false",
                 f"--live-restore={str(self._live_restore).lower()}",
                 "--shutdown-timeout=2",
+                *(f"--add-runtime={name}=runc" for name in self._runtimes),
             ]
         )
         wait_until(self._answers_or_died, STARTED_WITHIN_S, "dockerd to answer")
@@ -167,8 +169,8 @@ address = "{self._folder}/containerd.sock"
         return False
 
 
-def make_engine(*, live_restore: bool) -> Iterator[DockerEngine]:
-    engine = DockerEngine(live_restore=live_restore)
+def make_engine(*, live_restore: bool, runtimes: Sequence[str] = ()) -> Iterator[DockerEngine]:
+    engine = DockerEngine(live_restore=live_restore, runtimes=runtimes)
     try:
         engine.prepare()
         yield engine
@@ -186,6 +188,12 @@ def docker_engine() -> Iterator[DockerEngine]:
 def plain_engine() -> Iterator[DockerEngine]:
     """An engine as Docker comes: its containers end with it."""
     yield from make_engine(live_restore=False)
+
+
+@pytest.fixture
+def toolkit_engine() -> Iterator[DockerEngine]:
+    """An engine that was told of the NVIDIA Container Toolkit, which is not there."""
+    yield from make_engine(live_restore=False, runtimes=["nvidia"])
 
 
 def _command(*words: str) -> None:

@@ -62,6 +62,7 @@ class EventFile:
 
     def __init__(self, path: Path, fatal: str | None, count: int):
         self._file = path.open("ab", buffering=0)
+        self._file.write(b"\n")  # the last one may have died within a line
         self._fatal, self._left = fatal, count
         self.delivered: Delivered = lambda event: None
 

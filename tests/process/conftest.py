@@ -1,7 +1,7 @@
 """Fixtures of several modules here that are not for everyone."""
 
 from tests.control_fixtures import control_server, make_control, make_host
-from tests.docker_engine import docker_engine, plain_engine
+from tests.docker_engine import docker_engine, plain_engine, toolkit_engine
 from tests.jobs_fixtures import jobs, make_jobs
 from tests.served import make_served, served
 
@@ -15,4 +15,5 @@ __all__ = [
     "make_served",
     "plain_engine",
     "served",
+    "toolkit_engine",
 ]

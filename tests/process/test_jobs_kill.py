@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -38,9 +39,14 @@ class Lives:
         assert self.spawn(*options).wait(60) == 0
 
     def said(self) -> list[dict[str, Any]]:
+        """What was published; not what is being written right now, or was when its agent died."""
         if not self._events.exists():
             return []
-        return [json.loads(line) for line in self._events.read_text().splitlines()]
+        said = []
+        for line in self._events.read_text().splitlines():
+            with suppress(json.JSONDecodeError):
+                said.append(json.loads(line))
+        return said
 
     def events(self) -> list[dict[str, Any]]:
         return [one for one in self.said() if "event" in one]

@@ -6,9 +6,11 @@ import time
 import psutil
 import pytest
 
+from solarhost.containers.engine import ContainerSpec, Engine
 from solarhost.jobs.errors import JobEnded, NoSuchJob
 from solarhost.jobs.records import Status
 from tests.agent import wait_until
+from tests.docker_engine import IMAGE, DockerEngine
 from tests.jobs_fixtures import Jobs, definition, shell, step, waiting
 
 
@@ -224,6 +226,41 @@ def test_gpus_without_the_toolkit_fail_their_step(jobs: Jobs):
     jobs.gpu_count = 1
     job = jobs.run("gpu", step("one", "true", gpu={"count": 1}))
     assert "no nvidia runtime" in (job.steps[0].error_message or "")
+
+
+@pytest.mark.parametrize(
+    ("gpu", "count", "device_ids"),
+    [
+        ({"count": 2}, 2, []),
+        ({"count": -1}, -1, []),
+        ({"device_ids": ["1", "GPU-1a"]}, 0, ["1", "GPU-1a"]),
+        ({"count": 2, "device_ids": ["1"]}, 0, ["1"]),
+    ],
+)
+def test_gpus_are_asked_of_the_engine_as_its_toolkit_reads_them(
+    docker_engine: DockerEngine, gpu, count, device_ids
+):
+    """Without GPUs a container can be made, and read; it could not be started."""
+    (one,) = definition("gpu", step("one", "true", gpu=gpu)).steps
+    container = Engine(docker_engine.address).create(
+        ContainerSpec(
+            name="gpu", image=IMAGE, command=one.command, environment={}, binds=[], user="1000:1000",
+            labels={}, gpus=one.gpu,
+        )
+    )  # fmt: skip
+    (asked,) = docker_engine.client.inspect_container(container)["HostConfig"]["DeviceRequests"]
+    docker_engine.client.remove_container(container)
+    assert (asked["Count"], asked["DeviceIDs"]) == (count, device_ids)
+    assert asked["Capabilities"] == [["gpu"]]
+
+
+def test_gpus_that_the_engine_can_not_give_after_all_fail_their_step(make_jobs, toolkit_engine):
+    """It has the toolkit's runtime, and neither its hook nor a GPU."""
+    jobs = make_jobs(toolkit_engine)
+    jobs.gpu_count = 1
+    job = jobs.run("gpu", step("one", "env", gpu={"count": 1}))
+    assert "could not select device driver" in (job.steps[0].error_message or "")
+    assert toolkit_engine.containers() == []
 
 
 def test_a_container_sees_its_job_and_nothing_else(make_jobs, docker_engine):
