@@ -17,7 +17,7 @@ from flask_sock import Sock
 from simple_websocket import Server
 
 from solarhost.api import auth
-from solarhost.errors import InvalidRequest, NotFound
+from solarhost.errors import InvalidRequest, NotFound, Unavailable
 from solarhost.jobs.logfile import LogPart
 from solarhost.logs.frames import text_frame
 from solarhost.places import Places
@@ -114,8 +114,12 @@ class Streams:
                 full = {"detail": f"all {self._limit} streams (MAX_STREAMS) are taken"}
                 return make_response(jsonify(full), 503, {"Retry-After": str(RETRY_AFTER_S)})
             self._host.places.enter()
+            try:
+                g.stream = StreamSocket(request.environ["gunicorn.socket"].raw, self._ping_interval_s)
+            except OSError as error:
+                self._host.places.leave()
+                raise Unavailable(f"no stream can be opened: {error.strerror}") from error
             self._open += 1
-        g.stream = StreamSocket(request.environ["gunicorn.socket"].raw, self._ping_interval_s)
         request.environ["gunicorn.socket"] = g.stream
         # Frames are encoded once for all clients, so none is compressed for one of them.
         request.environ.pop("HTTP_SEC_WEBSOCKET_EXTENSIONS", None)

@@ -26,8 +26,8 @@ class GrowthWatch:
     def __init__(self, descriptor: int, path: Path):
         self._file = descriptor
         self._path = path
-        self._inotify = _inotify()
         self._sleeper, self._waker = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        self._inotify = _inotify()  # last: it does without, where the pipe may be refused
         self._lock = Lock()  # guards the descriptors against a wake after the close
         self._closed = False
         self._woken = select.poll()

@@ -29,6 +29,7 @@ class WorkerProcess:
     """One worker in a process group of its own. `kill` may be called from any thread, the rest from one."""
 
     def __init__(self, job: Job, environment: Mapping[str, str]):
+        self._selector = selectors.DefaultSelector()  # first: without one nobody would end the process
         self._process = Popen(
             [sys.executable, "-m", f"solarhost.modelstore.{job.kind}_worker"],
             stdin=PIPE,
@@ -42,7 +43,6 @@ class WorkerProcess:
         self._lock = Lock()  # so that no signal goes to a process group whose number is free again
         self._unread = b""
         self._stderr: deque[str] = deque(maxlen=STDERR_LINES)
-        self._selector = selectors.DefaultSelector()
         for stream in (self._process.stdout, self._process.stderr):
             assert stream is not None
             self._selector.register(stream, selectors.EVENT_READ)
