@@ -22,6 +22,7 @@ QUIET_WITHIN_S = 90.0
 SPARE_DESCRIPTORS = 40  # docker-py keeps up to 25 connections; the link, the last requests
 SPARE_THREADS = 4
 HEARTBEAT = "/wgunicorn-"  # the file whose time tells gunicorn's master that its worker lives
+HELD = "solarhost_held_threads 0.0\n"  # by streams and calls that wait
 TERMINAL = {"job_completed": "completed", "job_failed": "failed", "job_cancelled": "cancelled"}
 ERROR = re.compile(r"^([\w.]+(?:Error|Exception|Closed|Thread)\b.*)$", re.MULTILINE)
 COUNTED = re.compile(r"line \d+")
@@ -203,6 +204,10 @@ class Ending:
             return [*found, *(f"open: {name}" for name in deleted + logs)]
 
         self._until("threads and descriptors return", lambda: not excess(), excess)
+        self._until("no request waits", lambda: HELD in self._metrics(), self._metrics)
+
+    def _metrics(self) -> str:
+        return str(self._world.agent.get("/metrics").text)
 
     def _judge_leftovers(self) -> None:
         alive = self._world.agent.left_alive()

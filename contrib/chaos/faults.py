@@ -21,7 +21,7 @@ import websocket
 from contrib.chaos import processes
 from contrib.chaos.findings import Findings
 from contrib.chaos.memory import Memory
-from contrib.chaos.weather import CLOCK, CONTROL, DESCRIPTORS, DISK, DOCKER, REGISTRY, THREADS
+from contrib.chaos.weather import AGENT, CLOCK, CONTROL, DESCRIPTORS, DISK, DOCKER, REGISTRY, THREADS
 from contrib.chaos.world import World
 
 PIDS = Path("/sys/fs/cgroup/pids")  # the control group that limits how many threads there are
@@ -47,6 +47,7 @@ class Faults:
     # How often each comes, out of a whole deck.
     DECK: ClassVar[dict[str, int]] = {
         "kill_worker": 2,
+        "freeze_worker": 1,
         "kill_master": 1,
         "kill_agent": 1,
         "restart_agent": 1,
@@ -79,12 +80,23 @@ class Faults:
 
     # -- the agent
 
-    def kill_worker(self, _chance: Random) -> None:
+    def kill_worker(self, chance: Random) -> None:
+        """Once, or again and again while the next one begins."""
         with self._world.agent_down():
             self._forget_reservations()
+            for _ in range(chance.choice((1, 1, 4))):
+                worker = self._world.worker_pid()
+                if worker is not None:
+                    _signal(worker, signal.SIGKILL)
+                time.sleep(chance.uniform(0, 2))
+
+    def freeze_worker(self, chance: Random) -> None:
+        with self._world.agent_lock, self._world.weather.spell(AGENT):
             worker = self._world.worker_pid()
             if worker is not None:
-                _signal(worker, signal.SIGKILL)
+                _signal(worker, signal.SIGSTOP)
+                time.sleep(chance.uniform(1, 8))
+                _signal(worker, signal.SIGCONT)
 
     def kill_master(self, _chance: Random) -> None:
         """The worker sees that it is alone and ends; a supervisor starts the agent again."""

@@ -18,7 +18,7 @@ from tests.jobs_fixtures import body as job_body
 from tests.jobs_fixtures import shell
 
 SLOTS = ("count-0", "count-1", "count-2", "llama-0", "llama-1", "embed-0")
-SLOT_WEIGHTS = (4, 4, 4, 2, 2, 1)
+SLOT_WEIGHTS = (4, 4, 4, 3, 3, 2)
 START_S = 280.0  # two attempts of 120 s, and their ends
 COUNTED_LINES = 200  # of a job's step
 JOB_SLOTS = 6

@@ -49,7 +49,7 @@ class World:
         self.disk = folder / "disk"
         self.gguf = ensure_gguf()
         self.embedding_model = embedding_model()
-        self._agent_lock = Lock()  # one fault of the agent's own processes at a time
+        self.agent_lock = Lock()  # one fault of the agent's own processes at a time
         self._mount()
         self.clock = Clock(folder)
         self.hub = Hub()
@@ -87,7 +87,7 @@ class World:
         Raises:
             AssertionError: it did not come back in time.
         """
-        with self._agent_lock, self.weather.spell(AGENT):
+        with self.agent_lock, self.weather.spell(AGENT):
             before = self.worker_pid()
             yield
             wait_until(lambda: self._is_back(before), RECOVERED_WITHIN_S, "the agent to work again")
