@@ -122,7 +122,14 @@ class ModelStore:
             labels=labels,
         )
         cached = self._pulls.pull(request)
-        return {"path": str(self._answer(request)), "cached": cached, "source_uri": source_uri}
+        try:
+            path = self._answer(request)
+        except PullError as error:
+            if self._manifest.find(parsed.key) is None:  # not for want of it at the source
+                why = "it was deleted before this could be answered: pull it again"
+                raise PullError("model_pull_failed", why, source_uri) from error
+            raise
+        return {"path": str(path), "cached": cached, "source_uri": source_uri}
 
     def pulls(self) -> Sequence[dict[str, Any]]:
         """The body of `GET /models/pulls`."""

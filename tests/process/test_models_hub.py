@@ -9,6 +9,8 @@ from huggingface_hub import snapshot_download
 
 from solarhost.modelstore import download
 from solarhost.modelstore.hub import Hub as HubRemote
+from solarhost.modelstore.pull import PullRequest
+from solarhost.modelstore.pulls import PullService
 from solarhost.modelstore.transport import Retries
 from tests.process.models_faults import Content, noise, wait_for
 from tests.process.models_hub import Hub
@@ -82,6 +84,25 @@ def test_what_was_emptied_under_the_running_store_is_pulled_again(hub: Hub, pull
 
 
 # Filters
+
+
+def test_a_model_deleted_before_its_pull_is_answered_is_not_called_unknown(
+    hub: Hub, puller: Puller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    uri = hub.add("org/model", model__gguf=noise(1000))
+    puller.pull(uri)
+    cached = PullService.pull
+
+    def overtaken(service: PullService, request: PullRequest) -> bool:
+        answer = cached(service, request)
+        puller.store.delete("hf--org--model")
+        return answer
+
+    monkeypatch.setattr(PullService, "pull", overtaken)
+    for changes in ({}, {"backend_type": "llamacpp"}):
+        error = puller.failure(uri, **changes)
+        assert (error.code, error.status) == ("model_pull_failed", 500)
+        assert "deleted" in str(error)
 
 
 def test_filters_choose_what_comes_and_later_ones_add_to_it(hub: Hub, puller: Puller) -> None:
