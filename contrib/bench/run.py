@@ -39,6 +39,7 @@ BENCHES = {
     "job_logs": 150,
     "job_queue": 240,
     "pulls": 120,
+    "page": 240,
     "growth_instances": 240,
     "growth_streams": 120,
     "growth_jobs": 90,

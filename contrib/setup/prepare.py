@@ -25,7 +25,7 @@ PROGRAMS = {
         "systemd-nspawn",
     ),
     "chaos": ("g++", "dockerd", "docker-registry", "busybox", "ip", "openssl"),
-    "bench": ("dockerd", "docker-registry", "busybox", "ip", "openssl", "wrk"),
+    "bench": ("chromium", "dockerd", "docker-registry", "busybox", "ip", "openssl", "wrk"),
 }
 
 
