@@ -10,6 +10,9 @@ from typing import Any
 from solarhost import strictjson
 from solarhost.errors import StoreError
 
+# Changes with a file's content: inode, size, time of modification in nanoseconds.
+Stamp = tuple[int, int, int]
+
 
 class Unreadable(StoreError):
     """A file exists but can't be read or parsed."""
@@ -29,10 +32,20 @@ def write_json(path: Path, data: object, mode: int = 0o600, *, durable: bool = T
     Raises:
         StoreError: the disk is full, the folder is gone or not writable, …
     """
+    write_text(
+        path, json.dumps(data, indent=2 if durable else None, ensure_ascii=False), mode, durable=durable
+    )
+
+
+def write_text(path: Path, text: str, mode: int = 0o600, *, durable: bool = True) -> Stamp:
+    """The same for a text that was made already; returns how what was written is told from other content.
+
+    Raises:
+        StoreError: the disk is full, the folder is gone or not writable, …
+    """
+    body = text.encode("utf-8", "surrogatepass")
     target = Path(os.path.realpath(path)) if path.is_symlink() else path  # a link stays one
     draft = target.with_name(f".{target.name}.draft")
-    text = json.dumps(data, indent=2 if durable else None, ensure_ascii=False)
-    body = text.encode("utf-8", "surrogatepass")
     try:
         descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, mode)
         with open(descriptor, "wb") as file:
@@ -41,6 +54,7 @@ def write_json(path: Path, data: object, mode: int = 0o600, *, durable: bool = T
             file.flush()
             if durable:
                 os.fsync(descriptor)
+            written = _stamp(os.fstat(descriptor))
         draft.replace(target)
         if durable:
             _sync_folder(target.parent)
@@ -48,6 +62,19 @@ def write_json(path: Path, data: object, mode: int = 0o600, *, durable: bool = T
         with suppress(OSError):
             draft.unlink()
         raise StoreError(f"{path} could not be written: {error.strerror or error}") from error
+    return written
+
+
+def stamp(path: Path) -> Stamp | None:
+    """What the file is told by now, None when there is none or it can't be seen."""
+    try:
+        return _stamp(path.stat())
+    except OSError:
+        return None
+
+
+def _stamp(status: os.stat_result) -> Stamp:
+    return status.st_ino, status.st_size, status.st_mtime_ns
 
 
 def read_json(path: Path) -> Any:

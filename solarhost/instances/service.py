@@ -95,25 +95,25 @@ class Instances:
         """Read the store, adopt living children, end orphans, start the rest again in the background."""
         self._store.load()
         marks = marked(self._around.identity)
+        owned: set[tuple[str, int]] = set()
         waiting = []
-        for record in self._store.all():
-            supervisor = Supervisor(record.id, self._backends.of(record.config), self._around)
-            self._supervisors[record.id] = supervisor
-            child = find_child(record, marks) if record.status in (Status.STARTING, Status.RUNNING) else None
-            if child is not None:
-                supervisor.adopt(child)
-                # What the child itself started belongs to it as well.
-                marks = {
-                    pid: m for pid, m in marks.items() if (m.instance_id, m.run) != (record.id, record.run)
-                }
-            elif record.status in (Status.STARTING, Status.RUNNING):
-                supervisor.settle_at_boot(Reason.AGENT_SHUTDOWN)
-                waiting.append(supervisor)
-            elif record.status is Status.STOPPING:
-                supervisor.settle_at_boot(Reason.USER_STOP)
-            elif record.status is Status.STOPPED and record.reason is Reason.AGENT_SHUTDOWN:
-                waiting.append(supervisor)
-        stop_orphans(marks)
+        with self._store.together():
+            for record in self._store.all():
+                supervisor = Supervisor(record.id, self._backends.of(record.config), self._around)
+                self._supervisors[record.id] = supervisor
+                lived = record.status in (Status.STARTING, Status.RUNNING)
+                if lived and (child := find_child(record, marks)) is not None:
+                    supervisor.adopt(child)
+                    owned.add((record.id, record.run))
+                elif lived:
+                    supervisor.settle_at_boot(Reason.AGENT_SHUTDOWN)
+                    waiting.append(supervisor)
+                elif record.status is Status.STOPPING:
+                    supervisor.settle_at_boot(Reason.USER_STOP)
+                elif record.status is Status.STOPPED and record.reason is Reason.AGENT_SHUTDOWN:
+                    waiting.append(supervisor)
+        # What an adopted child itself started belongs to it as well.
+        stop_orphans({pid: m for pid, m in marks.items() if (m.instance_id, m.run) not in owned})
         if waiting:
             self._threads.spawn("autostart", partial(self._start_again, waiting))
         for loop in self.loops:

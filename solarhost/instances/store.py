@@ -1,13 +1,15 @@
 """Instance records, in memory and in `config.json`."""
 
+import json
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from threading import Lock
 from typing import Any
 
 from solarhost.errors import InvalidRequest, StoreError
-from solarhost.files import Unreadable, read_json, set_aside, write_json
+from solarhost.files import Unreadable, read_json, set_aside, write_text
 from solarhost.instances.record import Record
 from solarhost.problems import Problems
 
@@ -32,8 +34,10 @@ class InstanceStore:
         self._lock = Lock()  # guards everything below and the files
         self._records: dict[str, Record] = {}
         self._foreign: list[Any] = []
+        self._texts: dict[str, tuple[Record, str]] = {}  # as they were last written, by id
         self._version = 0
         self._behind = False  # memory is newer than what is safely on disk
+        self._gathering = False  # notes wait for the end of `together`
 
     def load(self) -> None:
         """Read the file, or what can be saved of it. Called once, before any other use.
@@ -112,13 +116,23 @@ class InstanceStore:
         A process that ended has ended, whether or not the disk is full; `flush` writes it later.
         """
         with self._lock:
-            records = self._records | {record.id: record}
-            try:
-                write_json(self._path, self._data(records), durable=False)
-            except StoreError as error:
-                self._problems.report("config-file-write", f"{error}; states in it may be out of date")
-            self._records, self._behind = records, True
+            self._records, self._behind = self._records | {record.id: record}, True
             self._version += 1
+            if not self._gathering:
+                self._write_quickly()
+
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """Write what is noted inside once, at the end: for a boot; the next finds the same after a crash."""
+        with self._lock:
+            self._gathering = True
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._gathering = False
+                if self._behind:
+                    self._write_quickly()
 
     def flush(self) -> None:
         """Make safe what is not yet; called by a loop and at the end.
@@ -130,15 +144,23 @@ class InstanceStore:
             if self._behind:
                 self._write_safely(self._records)
 
+    def _write_quickly(self) -> None:
+        """The first file alone, not forced to disk. The caller holds the lock."""
+        try:
+            write_text(self._path, self._text(self._records), durable=False)
+        except StoreError as error:
+            self._problems.report("config-file-write", f"{error}; states in it may be out of date")
+
     def _write_safely(self, records: dict[str, Record]) -> None:
         """Both files, forced to disk; the first one decides. The caller holds the lock."""
-        write_json(self._path, self._data(records))
+        text = self._text(records)
+        write_text(self._path, text)
         if records is not self._records:
             self._records = records
             self._version += 1
         self._problems.clear("config-file-write")
         try:
-            write_json(self._copy, self._data(records))
+            write_text(self._copy, text)
         except StoreError as error:
             self._behind = True
             self._problems.report("config-file-copy", str(error))
@@ -146,9 +168,21 @@ class InstanceStore:
             self._behind = False
             self._problems.clear("config-file-copy")
 
-    def _data(self, records: dict[str, Record]) -> dict[str, Any]:
-        entries = [record.to_store() for record in records.values()]
-        return {"version": VERSION, "instances": entries + self._foreign}
+    def _text(self, records: dict[str, Record]) -> str:
+        """The file, laid out for people. A record is put into words once: it never changes."""
+        known, self._texts = self._texts, {}
+        for record in records.values():
+            written, text = known.get(record.id, (None, ""))
+            self._texts[record.id] = (record, text if written is record else _laid_out(record.to_store()))
+        entries = [*(text for _, text in self._texts.values()), *map(_laid_out, self._foreign)]
+        listed = ",\n".join(entries)
+        return f'{{\n  "version": {VERSION},\n  "instances": [\n{listed}\n  ]\n}}'
+
+
+def _laid_out(entry: Any) -> str:
+    """An entry of the list as it stands in the file."""
+    text = json.dumps(entry, indent=2, ensure_ascii=False)
+    return "    " + text.replace("\n", "\n    ")  # inside strings they are escaped
 
 
 def _entries(path: Path, data: Any) -> list[Any]:

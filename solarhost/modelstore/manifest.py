@@ -1,17 +1,19 @@
 """The manifest: which models are on disk, where from, and what their files should look like.
 
-It is read again for each question, since the folder may be emptied or replaced under a running agent.
+Each question looks at the file again, since the folder may be emptied or replaced under a running agent; it
+is parsed only when it is another one than before.
 """
 
+import json
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from threading import Lock
 from typing import Any
 
 from solarhost.errors import StoreError
-from solarhost.files import Unreadable, read_json, set_aside, write_json
+from solarhost.files import Stamp, Unreadable, read_json, set_aside, stamp, write_text
 from solarhost.problems import Problems
 
 logger = logging.getLogger(__name__)
@@ -89,6 +91,28 @@ def _parse(raw: Mapping[str, Any]) -> Entry:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class _Contents:
+    """What one version of the file says."""
+
+    stamp: Stamp | None
+    entries: Sequence[Entry] = ()
+    unknown: Sequence[Any] = ()  # what stands among them that we don't understand
+    by_uri: Mapping[str, Entry] = field(default_factory=dict)
+    by_slug: Mapping[str, Entry] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, stamp: Stamp | None, entries: Sequence[Entry], unknown: Sequence[Any]) -> "_Contents":
+        first = entries[::-1]  # of two with one name the first counts
+        return cls(
+            stamp,
+            entries,
+            unknown,
+            {entry.source_uri: entry for entry in first},
+            {entry.slug: entry for entry in first},
+        )
+
+
 class Manifest:
     """`manifest.json` of the models folder. Safe from any thread; the agent alone writes it."""
 
@@ -97,16 +121,17 @@ class Manifest:
         self._folder = folder
         self._problems = problems
         self._lock = Lock()  # held from reading to writing, so that no change is lost
+        self._contents = _Contents(None)  # as last seen; replaced, never changed
 
-    def entries(self) -> list[Entry]:
-        return self._read()[0]
+    def entries(self) -> Sequence[Entry]:
+        return self._read().entries
 
     def find(self, source_uri: str) -> Entry | None:
         """The model of this URI (without a subpath)."""
-        return next((entry for entry in self.entries() if entry.source_uri == source_uri), None)
+        return self._read().by_uri.get(source_uri)
 
     def find_slug(self, slug: str) -> Entry | None:
-        return next((entry for entry in self.entries() if entry.slug == slug), None)
+        return self._read().by_slug.get(slug)
 
     def put(self, entry: Entry) -> None:
         """Add the entry, in place of the one with its URI.
@@ -115,9 +140,9 @@ class Manifest:
             StoreError: the file could not be written.
         """
         with self._lock:
-            entries, unknown = self._read()
-            others = [known for known in entries if known.source_uri != entry.source_uri]
-            self._write([*others, entry], unknown)
+            contents = self._read()
+            others = [known for known in contents.entries if known.source_uri != entry.source_uri]
+            self._write([*others, entry], contents.unknown)
 
     def remove(self, slug: str) -> None:
         """Drop the entry of this slug, if there is one.
@@ -126,13 +151,20 @@ class Manifest:
             StoreError: the file could not be written.
         """
         with self._lock:
-            entries, unknown = self._read()
-            kept = [entry for entry in entries if entry.slug != slug]
-            if len(kept) < len(entries):
-                self._write(kept, unknown)
+            contents = self._read()
+            kept = [entry for entry in contents.entries if entry.slug != slug]
+            if len(kept) < len(contents.entries):
+                self._write(kept, contents.unknown)
 
-    def _read(self) -> tuple[list[Entry], list[Any]]:
-        """The entries, and what stands among them that we don't understand."""
+    def _read(self) -> _Contents:
+        now = stamp(self.path)  # before the content: what comes between is seen the next time
+        contents = self._contents
+        if now is None or now != contents.stamp:
+            contents = self._contents = _Contents.of(now, *self._parsed())
+        return contents
+
+    def _parsed(self) -> tuple[list[Entry], list[Any]]:
+        """The entries of the file, and what stands among them that we don't understand."""
         try:
             data = read_json(self.path)
             if data is None:
@@ -154,11 +186,13 @@ class Manifest:
                 unknown.append(raw)
         return entries, unknown
 
-    def _write(self, entries: list[Entry], unknown: list[Any]) -> None:
+    def _write(self, entries: Sequence[Entry], unknown: Sequence[Any]) -> None:
+        """An entry a line, which is quick to make and can still be read."""
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise StoreError(f"{self._folder} could not be made: {error.strerror}") from error
-        write_json(
-            self.path, {"models": [*(entry.as_json(self._folder) for entry in entries), *unknown]}, 0o644
-        )
+        listed = [*(entry.as_json(self._folder) for entry in entries), *unknown]
+        lines = ",\n".join(json.dumps(entry, ensure_ascii=False) for entry in listed)
+        written = write_text(self.path, f'{{"models": [\n{lines}\n]}}', 0o644)
+        self._contents = _Contents.of(written, entries, unknown)

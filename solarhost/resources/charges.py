@@ -101,6 +101,8 @@ class InstanceCharges:
         """
         devices = list(gpu_ids or []) or processes.visible_gpus(pid)
         need = Need(vram=round((vram_gb or 0) * GIB), gpu_ids=devices)
+        if not need.vram and not need.gpu_ids:
+            return  # as at its start
         readings = self._telemetry.readings()
         draft = Charge(id=instance_id, vram=need.vram, claim=Claim(), pid=pid)
         self._ledger.charge(draft, lambda _: _unchecked(need, readings))

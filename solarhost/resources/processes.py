@@ -1,6 +1,8 @@
 """What the kernel says about processes: who descends from whom, and what they hold."""
 
+from collections import defaultdict
 from collections.abc import Collection
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -49,28 +51,50 @@ def visible_gpus(pid: int) -> list[int | str]:
     return []
 
 
-def tree_ram(pids: Collection[int]) -> int | None:
+class Families:
+    """Who descends from whom, as it was when first asked: one look at all processes for many questions."""
+
+    def __init__(self) -> None:
+        self._children: dict[int, list[int]] | None = None
+
+    def members(self, roots: Collection[int]) -> set[int]:
+        """Those of the processes that there are, and their descendants."""
+        found: set[int] = set()
+        waiting = [pid for pid in roots if psutil.pid_exists(pid)]
+        if not waiting:
+            return found
+        if self._children is None:
+            self._children = _children()
+        while waiting:
+            pid = waiting.pop()
+            if pid not in found:
+                found.add(pid)
+                waiting += self._children.get(pid, [])
+        return found
+
+
+def _children() -> dict[int, list[int]]:
+    children = defaultdict(list)
+    for process in psutil.process_iter():
+        with suppress(psutil.Error):
+            children[process.ppid()].append(process.pid)
+    return children
+
+
+def tree_ram(pids: Collection[int], families: Families) -> int | None:
     """RAM of these processes and their descendants without shared file pages, None when all are gone.
 
     File pages of a mapped model count as available memory, so counting them here would promise them twice.
     """
-    seen: dict[int, int] = {}
-    for root in pids:
-        try:
-            process = psutil.Process(root)
-            family = [process, *process.children(recursive=True)]
-        except psutil.Error:
-            continue
-        for member in family:
-            try:
-                memory = member.memory_info()
-            except psutil.Error:
-                continue
-            seen[member.pid] = memory.rss - getattr(memory, "shared", 0)
-    return sum(seen.values()) if seen else None
+    used = []
+    for pid in families.members(pids):
+        with suppress(psutil.Error):
+            memory = psutil.Process(pid).memory_info()
+            used.append(memory.rss - getattr(memory, "shared", 0))
+    return sum(used) if used else None
 
 
-def container_ram(pids: Collection[int]) -> int | None:
+def container_ram(pids: Collection[int], families: Families) -> int | None:
     """RAM of the containers that these processes are the first of, without page cache.
 
     Read from the cgroup, where Docker reads it too; where that is out of sight, from the processes.
@@ -79,7 +103,7 @@ def container_ram(pids: Collection[int]) -> int | None:
     for pid in pids:
         used = _cgroup_ram(pid)
         if used is None:
-            return tree_ram(pids)
+            return tree_ram(pids, families)
         total += used
     return total if pids else None
 

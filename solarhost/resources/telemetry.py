@@ -99,9 +99,10 @@ class Telemetry:
     def _read_ram(self) -> tuple[Memory, Mapping[str, int]]:
         # Use is read before the total: what grows in between is counted twice, never not at all.
         uses = {}
+        families = processes.Families()
         for workload in self._workloads():
             measure = processes.container_ram if workload.in_container else processes.tree_ram
-            used = measure(workload.pids)
+            used = measure(workload.pids, families)
             if used is not None:
                 uses[workload.entry_id] = used
         memory = psutil.virtual_memory()

@@ -158,3 +158,25 @@ def test_an_entry_that_is_no_instance_is_written_back(tmp_path: Path) -> None:
     assert len(problems.current()) == 3
     store.put(record("a"))
     assert json.loads(path.read_text())["instances"][1:] == strange
+
+
+def test_what_is_noted_together_is_written_once_at_the_end(tmp_path: Path) -> None:
+    path = tmp_path / "config.json"
+    store, _ = opened(path)
+    store.put(record("a"))
+    store.put(record("b"))
+    before = path.read_bytes()
+    with store.together():
+        store.note(record("a", status=Status.RUNNING))
+        store.note(record("b", status=Status.RUNNING))
+        assert path.read_bytes() == before
+        assert {known.status for known in store.all()} == {Status.RUNNING}
+    assert {known.status for known in opened(path)[0].all()} == {Status.RUNNING}
+
+
+def test_nothing_is_written_when_nothing_was_noted(tmp_path: Path) -> None:
+    path = tmp_path / "config.json"
+    store, _ = opened(path)
+    with store.together():
+        pass
+    assert not path.exists()

@@ -115,6 +115,24 @@ def test_a_manifest_that_can_not_be_parsed_is_set_aside_and_reported(tmp_path):
     assert aside.name in problems.current()[0]
 
 
+def test_what_another_program_wrote_is_seen(manifest):
+    manifest.put(entry())
+    theirs = json.loads(manifest.path.read_text())
+    theirs["models"][0]["source_uri"] = "repo://b:1"
+    manifest.path.write_text(json.dumps(theirs))
+    assert manifest.find("repo://a:1") is None
+    assert manifest.find("repo://b:1") == manifest.find_slug("repo--a--1")
+
+
+def test_of_two_entries_with_one_name_the_first_counts(manifest):
+    manifest.put(entry())
+    twice = json.loads(manifest.path.read_text())["models"] * 2
+    twice[1] = {**twice[1], "size_bytes": 999}
+    manifest.path.write_text(json.dumps({"models": twice}))
+    assert manifest.find("repo://a:1").size_bytes != 999
+    assert len(manifest.entries()) == 2
+
+
 def test_a_pulled_model_resolves_to_its_folder_or_the_file_in_it(store, manifest):
     folder = put_on_disk(store, manifest)
     assert store.resolve("repo://a:1") == folder

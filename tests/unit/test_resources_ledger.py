@@ -1,5 +1,6 @@
 """What is promised, on made-up devices: accounting, choice of devices, refusals, expiry, charges."""
 
+import os
 import time
 from datetime import timedelta
 from threading import Event, Timer
@@ -254,3 +255,9 @@ def wait_until(condition, timeout_s=10.0):
     while not condition():
         assert time.monotonic() < deadline, "it did not happen in time"
         time.sleep(0.01)
+
+
+def test_an_adopted_instance_that_was_promised_nothing_is_charged_nothing(two_gpus):
+    two_gpus.charges.adopt("a", os.getpid(), None, None)
+    assert two_gpus.snapshot()["gpus"][1]["reserved_headroom_gb"] == 0
+    assert not two_gpus.charges.release("a")

@@ -78,7 +78,16 @@ def test_a_process_is_still_known_by_its_session_when_its_parent_is_gone(family)
 
 def test_ram_of_a_family_counts_the_children(family):
     shell, _ = family
-    assert 64 * MIB < processes.tree_ram([shell]) < 200 * MIB
+    assert 64 * MIB < processes.tree_ram([shell], processes.Families()) < 200 * MIB
+
+
+def test_a_look_at_all_families_is_taken_once(family):
+    families = processes.Families()
+    shell, child = family
+    assert {shell, child} <= families.members([os.getpid()])
+    with subprocess.Popen(["sleep", "60"]) as later:
+        assert later.pid not in families.members([os.getpid()])
+        later.kill()
 
 
 def test_of_what_is_gone_nothing_is_known():
@@ -86,8 +95,8 @@ def test_of_what_is_gone_nothing_is_known():
         process.wait()
     assert processes.lineage(process.pid) == {process.pid}
     assert processes.name(process.pid) is None
-    assert processes.tree_ram([process.pid]) is None
-    assert processes.container_ram([]) is None
+    assert processes.tree_ram([process.pid], processes.Families()) is None
+    assert processes.container_ram([], processes.Families()) is None
 
 
 @pytest.mark.parametrize(
@@ -119,12 +128,12 @@ def test_ram_of_a_container_is_without_page_cache(monkeypatch, tmp_path, line, f
         path.write_text(content)
     monkeypatch.setattr(processes, "PROC", tmp_path / "proc")
     monkeypatch.setattr(processes, "CGROUPS", tmp_path / "cgroup")
-    assert processes.container_ram([42]) == 700
+    assert processes.container_ram([42], processes.Families()) == 700
 
 
 def test_a_container_whose_cgroup_is_out_of_sight_is_measured_by_its_processes(monkeypatch, tmp_path, family):
     monkeypatch.setattr(processes, "CGROUPS", tmp_path)
-    assert processes.container_ram([family[0]]) > 64 * MIB
+    assert processes.container_ram([family[0]], processes.Families()) > 64 * MIB
 
 
 def test_a_reading_that_fails_leaves_the_last_one_to_grow_old(caplog):
