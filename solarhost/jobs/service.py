@@ -5,9 +5,8 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from pathlib import Path
-from threading import Event, Lock
+from threading import Lock
 from uuid import uuid4
 
 from solarhost.containers.engine import Engine
@@ -18,10 +17,11 @@ from solarhost.jobs.announcements import Announcements
 from solarhost.jobs.definitions import JobDefinition, check_gpus
 from solarhost.jobs.errors import ExecutorUnavailable, JobEnded, NoSuchJob, StillEnding
 from solarhost.jobs.logs import JobLogs
-from solarhost.jobs.preparation import LABEL_RUN, LABEL_STEP, Preparation
+from solarhost.jobs.preparation import Preparation
 from solarhost.jobs.records import Job, Status, Step
 from solarhost.jobs.run import JobRun, JobTools
 from solarhost.jobs.store import JobStore
+from solarhost.jobs.tidying import Tidying
 from solarhost.jobs.workspace import Workspaces
 from solarhost.logs.redaction import Redactor
 from solarhost.problems import Problems
@@ -70,6 +70,14 @@ class JobService:
         self._preparation = Preparation(settings, self._engine, self._workspaces)
         self._store = JobStore(self._workspaces.folder / ".records", problems)
         self._announcements = Announcements(self._workspaces, publish, host_id)
+        self._tidying = Tidying(
+            self._store,
+            self._engine,
+            self._workspaces,
+            self._preparation,
+            problems,
+            has_run=lambda job_id: self._run_of(job_id) is not None,
+        )
         self._tools = JobTools(
             settings=settings,
             engine=self._engine,
@@ -80,7 +88,7 @@ class JobService:
             publish=publish,
             announcements=self._announcements,
             problems=problems,
-            left_behind=lambda: self._sweep_due.set(),
+            left_behind=self._tidying.left_behind,
         )
         self.logs = JobLogs(self._store, self._workspaces, self._run_of)
         self._lock = Lock()  # guards the three below
@@ -88,12 +96,10 @@ class JobService:
         self._runs: dict[str, JobRun] = {}
         self._closing = False
         self._docker_seen = False  # only the Docker loop's
-        self._sweep_due = Event()  # there may be containers that nobody needs
-        self._sweep_due.set()
         self._threads = ThreadGroup()
         self._loops = [
             PeriodicThread("loop-docker", DOCKER_CHECK_S, self._check_docker),
-            PeriodicThread("loop-job-retention", RETENTION_CHECK_S, self._apply_retention),
+            PeriodicThread("loop-job-retention", RETENTION_CHECK_S, self._tidying.apply_retention),
         ]
 
     def start(self) -> None:
@@ -200,7 +206,7 @@ class JobService:
             run.interrupts.cancel()
             run.over.wait(max(0.0, deadline - time.monotonic()))
         elif job.status is Status.CANCELLED:
-            self._try_discard(job)
+            self._tidying.discard(job)
         try:
             job = self._store.get(job_id)
         except NoSuchJob:
@@ -268,7 +274,7 @@ class JobService:
         try:
             run.run()
             if self._store.get(job_id).status is Status.CANCELLED:
-                self._try_discard(self._store.get(job_id))
+                self._tidying.discard(self._store.get(job_id))
         finally:
             with self._lock:
                 del self._runs[job_id]
@@ -281,11 +287,9 @@ class JobService:
             self._fill()
         try:
             self._engine.ping()
-            if self._sweep_due.is_set():
-                self._sweep_due.clear()
-                self._sweep()
+            self._tidying.sweep()
         except (EngineAway, EngineRefused) as away:
-            self._sweep_due.set()
+            self._tidying.left_behind()
             # A host that never had Docker and has no job for it needs none.
             if self._docker_seen or any(not job.status.is_terminal for job in self._store.all()):
                 self._problems.report("docker", f"{away}; jobs wait")
@@ -294,44 +298,3 @@ class JobService:
         else:
             self._docker_seen = True
             self._problems.clear("docker")
-
-    def _sweep(self) -> None:
-        """Remove containers whose step has ended or is not known, then what cancelled jobs left."""
-        for container_id, labels in self._engine.find(self._preparation.host_labels()):
-            if not self._is_needed(labels[LABEL_RUN], int(labels[LABEL_STEP])):
-                self._engine.remove(container_id)
-                logger.info("container %s removed: its step is over", container_id[:12])
-        self._discard_cancelled()
-
-    def _is_needed(self, uid: str, index: int) -> bool:
-        for job in self._store.all():
-            if job.uid == uid:
-                return not job.status.is_terminal and not job.steps[index].status.is_terminal
-        return False
-
-    def _apply_retention(self) -> None:
-        for job in self._store.all():
-            if job.retention_deadline is not None and job.retention_deadline <= datetime.now(UTC):
-                self._try_discard(job)
-        self._discard_cancelled()
-
-    def _discard_cancelled(self) -> None:
-        for job in self._store.all():
-            if job.status is Status.CANCELLED and self._run_of(job.id) is None:
-                self._try_discard(job)
-
-    def _try_discard(self, job: Job) -> None:
-        """Remove all of an ended job; what can't be removed now is reported, and tried again later."""
-        key = f"jobs.discard.{job.id}"
-        try:
-            if job.status is Status.CANCELLED:  # others had theirs removed before they ended
-                for container_id, _ in self._engine.find({LABEL_RUN: job.uid}):
-                    self._engine.remove(container_id)
-            self._workspaces.remove(job.id)
-            self._store.remove(job.id)
-        except (EngineAway, EngineRefused, StoreError) as error:
-            if not isinstance(error, StoreError):
-                self._sweep_due.set()  # soon; the rest waits for the next round of the retention
-            self._problems.report(key, f"job {job.id} can't be removed: {error}")
-        else:
-            self._problems.clear(key)

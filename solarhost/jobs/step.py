@@ -22,7 +22,7 @@ from solarhost.threads import NoThread, begin
 logger = logging.getLogger(__name__)
 
 CANCEL_GRACE_S = 5
-DRAIN_S = 10.0  # without progress, then the output's reader is given up
+DRAIN_S = 30.0  # without progress, then the output's reader is given up
 DRAIN_CANCELLED_S = 1.0
 ENGINE_POLL_S = 0.5
 _SIGNALS = {one.value: one.name for one in signal.Signals}

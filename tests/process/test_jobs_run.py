@@ -149,7 +149,7 @@ def test_recent_lines_are_shown_while_it_runs_and_after_a_restart(jobs: Jobs):
     jobs.service.submit(definition("recent", waiting("counts", "seq 250; echo oops >&2")))
     wait_until(lambda: len(jobs.heard.entries("recent")) >= 251, 30, "its lines")
     job = jobs.service.get("recent")
-    shown = jobs.service.recent_logs(job, 0)
+    shown = jobs.service.logs.recent(job, 0)
     assert len(shown) == 100
     assert set(shown[0]) == {"seq", "stream", "line", "timestamp"}
     wait_until(lambda: jobs.service.view("recent").pids, 30, "its first process to be known")
@@ -157,7 +157,7 @@ def test_recent_lines_are_shown_while_it_runs_and_after_a_restart(jobs: Jobs):
     assert (view.running, view.workspace) == (True, jobs.folder / "recent")
     assert [psutil.Process(pid).uids().real for pid in view.pids] == [1000]  # the container's first process
     jobs.restart()
-    wait_until(lambda: jobs.service.recent_logs(job, 0) == shown, 30, "the same lines")
+    wait_until(lambda: jobs.service.logs.recent(job, 0) == shown, 30, "the same lines")
     jobs.service.cancel("recent")
 
 
