@@ -3,6 +3,8 @@
 import json
 import os
 import stat
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -104,3 +106,63 @@ def test_a_link_that_a_job_left_is_deleted_and_not_followed(tmp_path):
     workspaces.remove("one")
     assert not workspaces.path("one").exists()
     assert (outside / "precious").exists()
+
+
+def ended_job(uid: str) -> Job:
+    """With three events: its start, its first step's, its end."""
+    at = "2026-01-01T00:00:01+00:00"
+    job = replace(make_job(), uid=uid, status=Status.RUNNING, started_at=at)
+    return job.with_step(0, status=Status.RUNNING, started_at=at).ended(Status.CANCELLED, at)
+
+
+def files(folder: Path) -> list[str]:
+    return sorted(path.name for path in (folder / "records").iterdir())
+
+
+def test_what_was_told_of_a_job_is_known_to_the_next_agent(store, tmp_path, problems):
+    store.add(ended_job("u1"))
+    assert [job.uid for job in store.untold()] == ["u1"]
+    store.told("u1", 2)
+    again = JobStore(tmp_path / "records", problems)
+    again.load()
+    assert [(job.uid, job.told) for job in again.untold()] == [("u1", 2)]
+    again.told("u1", 3)
+    assert again.untold() == []
+
+
+def test_a_removed_job_stays_on_disk_until_all_is_told_of_it(store, tmp_path, problems):
+    store.add(ended_job("u1"))
+    store.remove("one")
+    store.add(ended_job("u2"))  # the id is free
+    assert files(tmp_path) == ["one.json", "u1.gone"]
+    again = JobStore(tmp_path / "records", problems)
+    again.load()
+    assert [job.uid for job in again.all()] == ["u2"]
+    assert [job.uid for job in again.untold()] == ["u1", "u2"]
+    again.told("u1", 2)
+    assert json.loads((tmp_path / "records/u1.gone").read_text())["told"] == 2
+    again.told("u1", 3)
+    again.told("nobody", 1)
+    assert files(tmp_path) == ["one.json"]
+
+
+def test_a_job_of_which_all_is_told_leaves_nothing(store, tmp_path):
+    store.add(ended_job("u1"))
+    store.told("u1", 3)
+    store.remove("one")
+    assert files(tmp_path) == []
+
+
+def test_the_newest_of_the_removed_jobs_are_kept(store, tmp_path, monkeypatch):
+    monkeypatch.setattr("solarhost.jobs.store.GONE_LIMIT", 2)
+    for uid in ("u1", "u2", "u3"):
+        store.add(ended_job(uid))
+        store.remove("one")
+    assert files(tmp_path) == ["u2.gone", "u3.gone"]
+
+
+def test_what_was_told_while_the_disk_was_full_is_known_while_the_agent_lives(store, tmp_path):
+    store.add(ended_job("u1"))
+    (tmp_path / "records/.one.json.draft").mkdir()  # no draft can be made
+    store.told("u1", 3)
+    assert store.untold() == []
