@@ -17,12 +17,14 @@ from threading import BoundedSemaphore
 from contrib.chaos.ending import Ending
 from contrib.chaos.faults import ENDING_THE_AGENT, Faults
 from contrib.chaos.findings import Findings, say
+from contrib.chaos.instances import SLOTS, InstanceWork
 from contrib.chaos.lines import Watcher
 from contrib.chaos.memory import Memory
+from contrib.chaos.pressure import Pressure
 from contrib.chaos.rest import Rest
 from contrib.chaos.script import Step, script
 from contrib.chaos.truth import Truth
-from contrib.chaos.work import SLOTS, Work
+from contrib.chaos.work import Work
 from contrib.chaos.world import World, build
 
 AT_ONCE = 16  # actions
@@ -62,8 +64,10 @@ def run(world: World, findings: Findings, seed: int, duration_s: float) -> None:
     judges: list[Truth | Watcher] = [truth, *watchers]
     for judge in judges:
         judge.start()
-    actions = {name: getattr(owner, name) for owner in (work, faults) for name in owner.DECK}
-    perform(script(seed, {**work.DECK, **faults.DECK}), duration_s, actions, findings)
+    owners = (work, InstanceWork(world, rest, memory, findings), faults, Pressure(world, memory))
+    actions = {name: getattr(owner, name) for owner in owners for name in owner.DECK}
+    deck = {name: count for owner in owners for name, count in owner.DECK.items()}
+    perform(script(seed, deck), duration_s, actions, findings)
     for judge in judges:
         judge.stop()
     for judge in judges:
@@ -73,7 +77,7 @@ def run(world: World, findings: Findings, seed: int, duration_s: float) -> None:
         findings.add("memory", f"the worker grows by less than {MIB_A_MINUTE} MiB a minute", f"{slope:.2f}")
     ending.judge()
     shown = "too short to tell" if slope is None else f"{slope:+.2f} MiB a minute"
-    say(f"chaos: memory of the last worker, second half of its life: {shown}")
+    say(f"chaos: memory of the last worker, MiB by minute: {truth.memory.course}; its second half: {shown}")
     lines = sum(watcher.lines for watcher in watchers)
     say(f"chaos: {findings.step} steps, {truth.looks} comparisons, {lines} log lines followed")
     slowest = ", ".join(f"{kind} {took_s:.2f} s" for kind, took_s in sorted(rest.slowest.items()))

@@ -1,31 +1,24 @@
 """What goes wrong: faults of the agent, of its servers, and of what it depends on."""
 
 import os
-import secrets
 import signal
-import socket
 import time
 from collections.abc import Callable
-from contextlib import ExitStack, suppress
-from pathlib import Path
+from contextlib import suppress
 from random import Random
-from resource import RLIMIT_NOFILE, prlimit
 from threading import Lock
 from typing import ClassVar
 
 import docker
 import psutil
 import requests
-import websocket
 
 from contrib.chaos import processes
 from contrib.chaos.findings import Findings
 from contrib.chaos.memory import Memory
-from contrib.chaos.weather import AGENT, CLOCK, CONTROL, DESCRIPTORS, DISK, DOCKER, REGISTRY, THREADS
+from contrib.chaos.weather import AGENT, CONTROL, DISK, DOCKER, REGISTRY
 from contrib.chaos.world import World
 
-PIDS = Path("/sys/fs/cgroup/pids")  # the control group that limits how many threads there are
-HALF_A_REQUEST = b"POST /instances HTTP/1.1\r\nHost: x\r\nContent-Length: 100000\r\n\r\n{"
 BLOCK = bytes(1 << 20)
 
 ENDING_THE_AGENT = ("kill_worker", "kill_master", "kill_agent", "restart_agent")
@@ -63,11 +56,6 @@ class Faults:
         "freeze_control": 1,
         "drop_control": 1,
         "break_source": 8,
-        "step_clock": 2,
-        "halve_requests": 2,
-        "hold_streams": 2,
-        "exhaust_threads": 1,
-        "exhaust_descriptors": 1,
     }
 
     def __init__(self, world: World, memory: Memory, findings: Findings):
@@ -76,7 +64,6 @@ class Faults:
         self._findings = findings
         # One at a time of those that share what they break.
         self._control, self._docker, self._disk = Lock(), Lock(), Lock()
-        self._clock, self._limits = Lock(), Lock()
 
     # -- the agent
 
@@ -225,87 +212,6 @@ class Faults:
                 self._world.registry.fault("/blobs/", times=times, **how)
             else:
                 self._world.hub.fault("model.gguf", times=times, **how)
-
-    # -- clients that are slow, and the system
-
-    def step_clock(self, chance: Random) -> None:
-        """The agent's wall clock is wrong for some seconds, and then right again."""
-        with self._clock, self._world.weather.spell(CLOCK):
-            self._world.clock.step(chance.choice((-7200, -60, -1, 1, 60, 7200)))
-            time.sleep(chance.uniform(1, 6))
-            self._world.clock.step(0)
-
-    def halve_requests(self, chance: Random) -> None:
-        """Connections that send half a request, or nothing, and wait."""
-        with ExitStack() as stack:
-            for number in range(40):
-                with suppress(OSError):
-                    connection = socket.create_connection(("127.0.0.1", self._world.agent.port), 5)
-                    stack.enter_context(connection)
-                    connection.sendall(HALF_A_REQUEST[: number * len(HALF_A_REQUEST) // 40])
-            time.sleep(chance.uniform(2, 8))
-
-    def hold_streams(self, chance: Random) -> None:
-        """Streams that nobody reads."""
-        slots = sorted(self._memory.slots.items())
-        with ExitStack() as stack:
-            for _ in range(6):
-                if not slots:
-                    return
-                url = (
-                    f"{self._world.agent.url.replace('http', 'ws')}/instances/{chance.choice(slots)[1]}/logs"
-                )
-                with suppress(OSError, websocket.WebSocketException):
-                    stream = websocket.create_connection(
-                        url, timeout=5, header=[f"X-API-Key: {self._world.agent.key}"]
-                    )
-                    stack.callback(stream.shutdown)
-            time.sleep(chance.uniform(2, 8))
-
-    def exhaust_threads(self, chance: Random) -> None:
-        """The agent can start neither threads nor processes for some seconds."""
-        if not self._world.root or not os.access(PIDS, os.W_OK):
-            return
-        group = PIDS / f"solarhost-chaos-{secrets.token_hex(4)}"
-        with self._limits, self._world.weather.spell(THREADS):
-            worker = self._world.worker_pid()
-            if worker is None:
-                return
-            group.mkdir()
-            try:
-                (group / "cgroup.procs").write_text(str(worker))
-                (group / "pids.max").write_text((group / "pids.current").read_text())
-                time.sleep(chance.uniform(1, 5))
-            except OSError:  # the worker was killed meanwhile
-                pass
-            finally:
-                _dissolve(group)
-
-    def exhaust_descriptors(self, chance: Random) -> None:
-        """The agent can open no file and no connection for some seconds."""
-        with self._limits, self._world.weather.spell(DESCRIPTORS), suppress(ProcessLookupError):
-            worker = self._world.worker_pid()
-            if worker is None:
-                return
-            before = prlimit(worker, RLIMIT_NOFILE)
-            used = len(processes.open_files(worker))
-            prlimit(worker, RLIMIT_NOFILE, (used + chance.randrange(3), before[1]))
-            time.sleep(chance.uniform(1, 5))
-            prlimit(worker, RLIMIT_NOFILE, before)
-
-
-def _dissolve(group: Path) -> None:
-    """Give the processes of a control group back to the one above it."""
-    (group / "pids.max").write_text("max")
-    while True:
-        for pid in (group / "cgroup.procs").read_text().split():
-            with suppress(OSError):  # it has ended
-                (PIDS / "cgroup.procs").write_text(pid)
-        try:
-            group.rmdir()
-            return
-        except OSError:  # something was started meanwhile
-            time.sleep(0.05)
 
 
 def _signal(pid: int, number: signal.Signals) -> None:

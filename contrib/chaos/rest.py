@@ -3,6 +3,7 @@
 import time
 from collections.abc import Collection
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import requests
@@ -49,6 +50,14 @@ class Rest:
 
     def get(self, path: str, allowed: Collection[int] = ()) -> Answer | None:
         return self.call("GET", path, allowed=allowed, within_s=QUICK_S)
+
+    def read_lines(self, path: str) -> None:
+        """Log lines, whose numbers have to follow one another."""
+        answer = self.get(path, (404,))
+        if answer and answer.ok:
+            seqs = [line["seq"] for line in answer.body]
+            if any(later != seq + 1 for seq, later in pairwise(seqs)):
+                self._findings.add("numbers of a log", f"{path}: one by one", str(seqs)[:600])
 
     def call(
         self,

@@ -64,6 +64,12 @@ class MemorySlope:
         if worker is not None and (not self._samples or now - self._samples[-1][0] >= MEMORY_EVERY_S):
             self._samples.append((now, processes.memory_mib(worker)))
 
+    @property
+    def course(self) -> str:
+        """MiB, about once a minute."""
+        every = max(1, round(60 / MEMORY_EVERY_S))
+        return " ".join(f"{mib:.0f}" for _, mib in self._samples[::every])
+
     def mib_a_minute(self) -> float | None:
         """Over the second half of its life; None when that is too short to tell."""
         half = self._samples[len(self._samples) // 2 :]

@@ -73,6 +73,11 @@ class Handler(BaseHTTPRequestHandler):
         pass
 
 
+class Server(ThreadingHTTPServer):
+    def handle_error(self, *_: object) -> None:
+        pass  # a client that broke off; a traceback would come between the numbered lines
+
+
 def say(text: str) -> None:
     sys.stdout.write(text + "\n")
     sys.stdout.flush()
@@ -123,7 +128,7 @@ def main() -> None:
         threading.Event().wait()
     Handler.ready_at = time.monotonic() + options.ready_after
     Handler.never_ready = options.never_ready
-    server = ThreadingHTTPServer((options.host, options.port), Handler)
+    server = Server((options.host, options.port), Handler)
     if options.grow:
         threading.Thread(target=grow, args=(options.ready_after,), daemon=True).start()
     if options.die_after is not None:
