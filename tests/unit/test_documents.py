@@ -1,11 +1,16 @@
 """The documents say what the program reads, and lead somewhere."""
 
+import json
 import re
 from dataclasses import fields
 
 import pytest
 
+from solarhost.backends.huggingface import huggingface_backends
+from solarhost.backends.llamacpp import LlamaCpp
 from solarhost.backends.llamacpp_config import LlamaCppConfig
+from solarhost.backends.registry import Backends
+from solarhost.jobs.definitions import parse
 from solarhost.settings import Settings, document
 from tests.documents import PAGES, ROOT, blocks, script
 
@@ -78,3 +83,22 @@ def test_every_line_on_security_names_tests_that_there_are():
     assert len(claims) > 40
     assert [row for row in claims if not re.fullmatch(r"( `test_\w+`,?)+ ", row[-2])] == []
     assert set(re.findall(r"`(test_\w+)`", page)) - known == set()
+
+
+def test_every_example_of_a_config_or_job_is_valid():
+    """Those in blocks of JSON; an `…` in one stands for what is left out, so it is no example."""
+    backends = Backends([LlamaCpp(None), *huggingface_backends(Settings())])
+    whole = [block.text for page in PAGES for block in blocks(page) if _is_whole_json(block)]
+    examples = [json.loads(text) for text in whole]
+    configs = [one.get("config", one) for one in examples if isinstance(one, dict)]
+    warnings = [
+        warning for config in configs if "backend_type" in config for warning in backends.check(config)[1]
+    ]
+    jobs = [parse(one) for one in configs if "steps" in one]
+    assert warnings == []
+    assert jobs
+    assert len([config for config in configs if "backend_type" in config]) >= 2
+
+
+def _is_whole_json(block):
+    return block.language == "json" and "…" not in block.text and "\n{" not in block.text
