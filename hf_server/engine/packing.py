@@ -5,6 +5,8 @@ As they come from a checkpoint, every pass would copy them into the order that t
 packed by oneDNN once, two cores make the product for eight rows in less than half the time.
 """
 
+import ctypes
+import mmap
 from collections import Counter
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -19,6 +21,7 @@ T = TypeVar("T")
 _ROWS = 8  # how many the layout is chosen for; one and three hundred lose nothing by it
 
 _Misfit = (RuntimeError, AttributeError, TypeError)
+_libc = ctypes.CDLL(None)
 
 
 class PackedLinear(nn.Module):
@@ -65,8 +68,29 @@ def packed_if_possible(model: Any, try_out: Callable[[], T]) -> T:
 
 def _pack(model: nn.Module) -> None:
     """Pack every layer but those that share their weights, as an output layer does with the embeddings."""
-    held = Counter(id(p) for module in model.modules() for p in module.parameters(recurse=False))
-    _replace(model, nn.Linear, lambda layer: PackedLinear(layer) if held[id(layer.weight)] == 1 else layer)
+    held = Counter(p.data_ptr() for module in model.modules() for p in module.parameters(recurse=False))
+
+    def packed(layer: nn.Linear) -> nn.Module:
+        if held[layer.weight.data_ptr()] > 1 or not layer.weight.is_contiguous():
+            return layer
+        made = PackedLinear(layer)
+        _let_go(layer.weight)
+        return made
+
+    _replace(model, nn.Linear, packed)
+
+
+def _let_go(weight: Tensor) -> None:
+    """Give back the memory of a weight that nobody reads any more.
+
+    Weights lie in mapped files, which stay in memory as a whole until the last of their tensors is gone.
+    """
+    if weight.untyped_storage().nbytes() != weight.nbytes:
+        return  # a part of something else
+    begin = -(-weight.data_ptr() // mmap.PAGESIZE) * mmap.PAGESIZE  # whole pages only: others have the rest
+    end = (weight.data_ptr() + weight.nbytes) // mmap.PAGESIZE * mmap.PAGESIZE
+    if begin < end:
+        _libc.madvise(ctypes.c_void_p(begin), ctypes.c_size_t(end - begin), mmap.MADV_DONTNEED)
 
 
 def _replace(model: nn.Module, kind: type[nn.Module], made: Callable[..., nn.Module]) -> None:
