@@ -10,6 +10,7 @@ from hf_server.clients import Client
 from hf_server.errors import ApiError, ClientGone
 from hf_server.generation import Delta, Failed, Generation, Outbox
 from hf_server.records import Record
+from hf_server.requests import StreamOptions
 
 
 class Format(Protocol):
@@ -46,8 +47,11 @@ class Answering:
         self._client = client
         self._left = sum(generation.choices for generation in generations)
 
-    def whole(self) -> Response:
-        """Wait for every answer. Raises ApiError."""
+    def respond(self, stream: StreamOptions) -> Response:
+        """As the request wants it. Raises ApiError where nothing was generated."""
+        return self._stream(stream.include_usage) if stream.streamed else self._whole()
+
+    def _whole(self) -> Response:
         choices = []
         try:
             while self._left:
@@ -60,12 +64,8 @@ class Answering:
         choices.sort(key=lambda choice: choice["index"])
         return jsonify(self._form.envelope(choices, streamed=False) | {"usage": self.usage()})
 
-    def stream(self, *, include_usage: bool) -> Response:
-        """Begin the response with the first piece, so that an early failure still gets its status.
-
-        Raises:
-            ApiError: nothing was generated.
-        """
+    def _stream(self, include_usage: bool) -> Response:
+        """Begin the response with the first piece, so that an early failure still gets its status."""
         try:
             first = self._next()
         except ApiError as error:

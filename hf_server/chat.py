@@ -56,10 +56,7 @@ def blueprint(service: Service) -> Blueprint:
         engine.queue.submit([generation])
         record.begin(len(prompt.ids), streamed=stream.streamed)
         form = _ChatFormat(record.id, service.options.alias, engine.decode, sampling.logprobs is not None)
-        answering = Answering([generation], outbox, form, record, client)
-        if stream.streamed:
-            return answering.stream(include_usage=stream.include_usage)
-        return answering.whole()
+        return Answering([generation], outbox, form, record, client).respond(stream)
 
     return chat
 

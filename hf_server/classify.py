@@ -9,7 +9,7 @@ from hf_server.body import Body
 from hf_server.clients import Client
 from hf_server.embeddings import MAX_INPUTS
 from hf_server.engines import VectorEngine
-from hf_server.errors import ApiError, BadRequest
+from hf_server.errors import BadRequest
 from hf_server.records import Record
 from hf_server.service import Service
 
@@ -26,15 +26,8 @@ def blueprint(service: Service) -> Blueprint:
         fields.model()
         return_all = fields.flag("return_all_scores")
         texts = _texts(fields, engine)
-        tokens = sum(len(ids) for ids in texts)
-        record.begin(tokens, inputs=len(texts))
-        try:
+        with record.encoding(texts) as tokens:
             scores = engine.vectors(texts, client.is_gone)
-        except ApiError as error:
-            record.end(error.status)
-            raise
-        service.metrics.prompt_tokens.inc(tokens)
-        record.end(200)
         return jsonify(
             {
                 "id": record.id,

@@ -60,10 +60,7 @@ def blueprint(service: Service) -> Blueprint:
         engine.queue.submit(generations)
         record.begin(sum(len(p.ids) for p in prompts), inputs=len(prompts), streamed=stream.streamed)
         form = _TextFormat(record.id, service.options.alias, engine.decode, logprobs is not None)
-        answering = Answering(generations, outbox, form, record, client)
-        if stream.streamed:
-            return answering.stream(include_usage=stream.include_usage)
-        return answering.whole()
+        return Answering(generations, outbox, form, record, client).respond(stream)
 
     return completions
 

@@ -10,7 +10,7 @@ from hf_server import body
 from hf_server.body import Body
 from hf_server.clients import Client
 from hf_server.engines import VectorEngine
-from hf_server.errors import ApiError, BadRequest
+from hf_server.errors import BadRequest
 from hf_server.records import Record
 from hf_server.service import Service
 from hf_server.texts import Vectors
@@ -33,16 +33,9 @@ def blueprint(service: Service) -> Blueprint:
             raise BadRequest("'encoding_format' must be 'float' or 'base64'", "encoding_format")
         dimensions = fields.integer("dimensions", 1, 1 << 20)
         texts = _texts(fields, engine)
-        tokens = sum(len(ids) for ids in texts)
-        record.begin(tokens, inputs=len(texts))
-        try:
+        with record.encoding(texts) as tokens:
             vectors = engine.vectors(texts, client.is_gone)
             vectors = _shaped(vectors, dimensions, normalize=service.options.normalize_embeddings)
-        except ApiError as error:
-            record.end(error.status)
-            raise
-        service.metrics.prompt_tokens.inc(tokens)
-        record.end(200)
         return jsonify(
             {
                 "object": "list",

@@ -2,9 +2,12 @@
 
 import time
 import uuid
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from hf_server import log
+from hf_server.errors import ApiError
 from hf_server.metrics import Metrics
 
 
@@ -36,6 +39,19 @@ class Record:
             inputs=inputs,
             stream=streamed,
         )
+
+    @contextmanager
+    def encoding(self, texts: Sequence[list[int]]) -> Iterator[int]:
+        """Begin with the texts, and end with the status of what happens inside; gives their tokens."""
+        tokens = sum(len(ids) for ids in texts)
+        self.begin(tokens, inputs=len(texts))
+        try:
+            yield tokens
+        except ApiError as error:
+            self.end(error.status)
+            raise
+        self.metrics.prompt_tokens.inc(tokens)
+        self.end(200)
 
     def end(self, status: int) -> None:
         """Write the end; status 499 stands for a client that went away."""

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from transformers.cache_utils import Cache, CacheLayerMixin
 
-_COLUMNS = 256  # buffers grow by so many columns
+_COLUMNS = 64  # buffers grow by so many columns
 
 
 @dataclass(slots=True)
