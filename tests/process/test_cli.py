@@ -53,7 +53,7 @@ def test_an_instance_from_creation_to_removal(cli, weights):
     assert made["config"]["extra_args"] == ["--lines=30"]
     assert "started" in cli("instances", "start", made["id"][:6]).stdout
     # It answers as soon as it listens, and its last lines are read a moment later.
-    wait_until(lambda: "listening" in cli("instances", "logs", "life").stdout, 30, "all that it printed")
+    wait_until(lambda: "listening" in cli("instances", "logs", "life").stdout, 60, "all that it printed")
     assert "running" in cli("instances", "ls").stdout
     [shown] = json.loads(cli("instances", "top", "--json").stdout)
     assert shown["state"]["phase"] == "idle"
@@ -179,7 +179,7 @@ def test_a_pull_from_the_hub(make_agent, tmp_path):
         hub.add("org/model", model__gguf=noise(300_000), notes__txt=Content(b"x"))
         agent = make_agent(HF_ENDPOINT=hub.url, MIN_FREE_DISK_GB="0")
         agent.start()
-        hub.fault("model.gguf", stall_at=1000)
+        hub.fault("model.gguf", stall_at=1000, times=2)
         given_up = _spawn(agent, "models", "pull", "org/model", stdout=subprocess.PIPE)
         try:
             wait_until(lambda: _phases(agent) == ["downloading"], 60, "the download")
