@@ -34,7 +34,10 @@ class Conversation:
     ):
         """Raises CommandFailed: it does not chat, does not run, or can't be reached from here."""
         self._alias = str(instance["config"]["alias"])
-        self._url = _address(remote, instance) + ENDPOINT
+        host = _reachable_host(remote, instance)
+        self._url = http_url(host, instance["port"]) + ENDPOINT
+        self._session = requests.Session()
+        self._session.trust_env = not is_loopback(host)
         self._key = instance["config"].get("api_key") or remote.key
         self._request = {"model": instance["served_model_name"] or self._alias, **sampling}
         self._said: list[dict[str, Any]] = [{"role": "system", "content": system}] if system else []
@@ -99,10 +102,8 @@ class Conversation:
                 yield Piece(delta["content"])
 
     def _post(self, messages: list[dict[str, Any]], *, stream: bool) -> requests.Response:
-        session = requests.Session()
-        session.trust_env = not is_loopback(self._url.split("/")[2].rpartition(":")[0].strip("[]"))
         try:
-            response = session.post(
+            response = self._session.post(
                 self._url,
                 json={**self._request, "messages": messages, "stream": stream},
                 headers={"Authorization": f"Bearer {self._key}"},
@@ -129,8 +130,8 @@ class Conversation:
         return CommandFailed(f"the answer of {self._alias} broke off: {why}", hint)
 
 
-def _address(remote: Remote, instance: Mapping[str, Any]) -> str:
-    """Where the instance listens, as seen from here. Raises CommandFailed."""
+def _reachable_host(remote: Remote, instance: Mapping[str, Any]) -> str:
+    """Where the instance listens, as seen from here. Raises CommandFailed: it can't be asked."""
     config = instance["config"]
     alias, endpoints = config["alias"], instance["supported_endpoints"]
     if ENDPOINT not in endpoints:
@@ -143,7 +144,7 @@ def _address(remote: Remote, instance: Mapping[str, Any]) -> str:
     if remote.url.startswith("https:") and not is_loopback(host):
         why = f"{alias} speaks plain HTTP on port {instance['port']}, and the key would be seen on the way"
         raise CommandFailed(why, "run this on its machine, or through an SSH tunnel")
-    return http_url(host, instance["port"])
+    return host
 
 
 def _content(text: str, images: Sequence[str]) -> str | list[dict[str, Any]]:
