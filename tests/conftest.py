@@ -5,12 +5,20 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from contrib.setup.llama_server import ensure_llama_server
 from contrib.setup.models import ensure_gguf
 from tests.agent import Agent, free_port
 
 AgentFactory = Callable[..., Agent]
+
+# The same examples each time, so that a red test is the fault of a change; `--hypothesis-profile=long` looks
+# further (with `--timeout=0`).
+COMMON = {"deadline": None, "suppress_health_check": list(HealthCheck), "print_blob": True}
+settings.register_profile("same", derandomize=True, max_examples=30, **COMMON)
+settings.register_profile("long", max_examples=5000, **COMMON)
+settings.load_profile("same")
 
 
 @pytest.fixture(scope="session")

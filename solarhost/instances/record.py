@@ -7,29 +7,9 @@ from typing import Any, Literal
 from solarhost.instances.process import ProcessId
 from solarhost.instances.status import Reason, Status
 from solarhost.logs.names import is_id
+from solarhost.shapes import check_fields
 
 Priority = Literal["production", "staging", "ephemeral"]
-
-_STORED_TYPES: dict[str, type | tuple[type, ...]] = {
-    "id": str,
-    "created_at": str,
-    "error_message": str,
-    "priority": str,
-    "managed_by": str,
-    "intent_id": str,
-    "gpu_ids": list,
-    "vram_gb": (int, float),
-    "run": int,
-    "retry_count": int,
-    "started_at": str,
-    "exit_code": int,
-    "signal": str,
-    "adopted": bool,
-    "port": int,
-    "process": dict,
-    "log_path": str,
-    "context_size": int,
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,14 +68,9 @@ class Record:
             KeyError, TypeError, ValueError: it is not an instance.
         """
         known = {name: entry[name] for name in cls.__dataclass_fields__ if entry.get(name) is not None}
-        for name, kind in _STORED_TYPES.items():
-            if name in known and not isinstance(known[name], kind):
-                raise ValueError(f"{name} is {known[name]!r}")
-        if not is_id(known["id"]):
-            raise ValueError(f"{known['id']!r} is not an id")
         process = known.get("process")
         gpu_ids = known.get("gpu_ids")
-        return cls(
+        record = cls(
             **known
             | {
                 "created_at": entry["created_at"],
@@ -106,6 +81,12 @@ class Record:
                 "gpu_ids": tuple(gpu_ids) if gpu_ids else None,
             }
         )
+        check_fields(record)
+        if record.process:
+            check_fields(record.process)
+        if not is_id(record.id):
+            raise ValueError("its id can't be one")
+        return record
 
 
 def source_to_resolve(config: Mapping[str, Any]) -> str | None:

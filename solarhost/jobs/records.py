@@ -7,6 +7,7 @@ from enum import StrEnum
 from typing import Any, Self
 
 from solarhost.jobs.definitions import JobDefinition, parse
+from solarhost.shapes import check_fields
 
 
 class Status(StrEnum):
@@ -114,8 +115,8 @@ class Job:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Self:
-        """Raises InvalidJob, KeyError, TypeError or ValueError: it is not what `as_json` wrote."""
-        return cls(
+        """Raises InvalidJob, KeyError, TypeError, ValueError, AttributeError: not by `as_json`."""
+        job = cls(
             **{
                 **data,
                 "definition": parse(data["definition"]),
@@ -123,3 +124,12 @@ class Job:
                 "steps": tuple(Step(**{**step, "status": Status(step["status"])}) for step in data["steps"]),
             }
         )
+        for part in (job, job.definition, *job.definition.steps, *job.steps):
+            check_fields(part)
+        if len(job.steps) != len(job.definition.steps):
+            raise ValueError("it has other steps than its definition")
+        times = [job.created_at, job.started_at, job.finished_at]
+        times += [time for step in job.steps for time in (step.started_at, step.finished_at)]
+        if any(time is not None and datetime.fromisoformat(time).tzinfo is None for time in times):
+            raise ValueError("a time is without its zone")
+        return job

@@ -47,7 +47,7 @@ class JobStore:
             for path in paths:
                 try:
                     job = Job.from_json(read_json(path))
-                except (Unreadable, InvalidJob, KeyError, TypeError, ValueError) as error:
+                except (Unreadable, InvalidJob, KeyError, TypeError, ValueError, AttributeError) as error:
                     aside = set_aside(path)
                     self._problems.report(
                         f"jobs.record.{path.stem}",

@@ -145,7 +145,8 @@ class Ledger:
             cuts = tuple(int(cut) for cut in data["cuts"])
             self._checkpoint = Checkpoint(str(data["file"]), int(data["offset"]), int(data["seq"]), cuts)
             self._runs = {int(run): str(file) for run, file in data["runs"].items()}
-            self._first_failed = data["first_failed"]
+            first = data["first_failed"]
+            self._first_failed = None if first is None else int(first)
             self._secrets = [str(secret) for secret in data.get("secrets", [])]
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+        except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
             raise Unreadable(self.path, f"not a line count: {error!r}") from error

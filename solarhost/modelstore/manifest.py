@@ -14,7 +14,9 @@ from typing import Any
 
 from solarhost.errors import StoreError
 from solarhost.files import Stamp, Unreadable, read_json, set_aside, stamp, write_text
+from solarhost.modelstore.sources import unsafe_path
 from solarhost.problems import Problems
+from solarhost.shapes import check_fields
 
 logger = logging.getLogger(__name__)
 
@@ -66,10 +68,10 @@ def _parse(raw: Mapping[str, Any]) -> Entry:
     """An entry of the file. Raises KeyError, TypeError, ValueError or AttributeError when it is not one."""
     known = {f.name for f in fields(Entry)} | {"path"}
     slug = str(raw["slug"])
-    if Path(slug).name != slug or slug.startswith("."):
+    if not slug or Path(slug).name != slug or slug.startswith(".") or "\0" in slug:
         raise ValueError(f"slug {slug!r} is not a folder name")
     filters = raw.get("file_filters")
-    return Entry(
+    entry = Entry(
         slug=slug,
         source_uri=str(raw["source_uri"]),
         size_bytes=int(raw["size_bytes"]),
@@ -89,6 +91,11 @@ def _parse(raw: Mapping[str, Any]) -> Entry:
         },
         extra={key: value for key, value in raw.items() if key not in known},
     )
+    check_fields(entry)
+    for name in {*entry.files, *entry.file_digests}:
+        if why := unsafe_path(name):
+            raise ValueError(f"a file name {why}")
+    return entry
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +188,7 @@ class Manifest:
         for raw in data.get("models", []):
             try:
                 entries.append(_parse(raw))
-            except (KeyError, TypeError, ValueError, AttributeError) as error:
+            except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
                 logger.warning("%s: an entry was not understood and is kept as it is: %r", self.path, error)
                 unknown.append(raw)
         return entries, unknown
