@@ -9,6 +9,8 @@ from solarhost.backends.key_values import key_values
 
 _KEPT = 100  # finished requests
 _OK = "200"
+_NUMBER_MAX = 1e15
+_MAX_RUNNING = 10_000  # whose end was not seen; a server has a bounded queue
 
 Fields = Mapping[str, str]
 
@@ -36,6 +38,8 @@ class HuggingFaceActivity:
                     self.ready_hint = True
                 case "request_start" if "id" in fields:
                     self._running[fields["id"]] = _whole(fields, "prompt_tokens")
+                    if len(self._running) > _MAX_RUNNING:
+                        self._forget(next(iter(self._running)))
                     self._settle(fields["id"])
                 case "first_token" if fields.get("id") in self._running:
                     self._generating.add(fields["id"])
@@ -73,6 +77,10 @@ class HuggingFaceActivity:
             decode_ms_per_token=self.state.decode_ms_per_token if generating else None,
         )
 
+    def _forget(self, request: str) -> None:
+        self._running.pop(request, None)
+        self._generating.discard(request)
+
     def _progress(self, fields: Fields) -> None:
         """Numbers of all running answers together, written each second."""
         if not self._generating:
@@ -91,8 +99,7 @@ class HuggingFaceActivity:
 
     def _end(self, fields: Fields, at: datetime) -> None:
         """Count an answered request by its last line alone; its first one may be lost."""
-        self._running.pop(fields["id"], None)
-        self._generating.discard(fields["id"])
+        self._forget(fields["id"])
         self._settle(None)
         if fields.get("status") != _OK:
             return
@@ -140,10 +147,12 @@ def read_usage(metrics: str) -> Usage:
 
 
 def _number(fields: Fields, name: str) -> float | None:
+    """A printed number; None where there is none, or one that no count or duration can be."""
     try:
-        return float(fields[name])
+        value = float(fields[name])
     except (KeyError, ValueError):
         return None
+    return value if 0 <= value <= _NUMBER_MAX else None
 
 
 def _whole(fields: Fields, name: str) -> int:
@@ -152,6 +161,7 @@ def _whole(fields: Fields, name: str) -> int:
 
 def _time(fields: Fields) -> datetime | None:
     try:
-        return datetime.fromisoformat(fields["time"])
+        time = datetime.fromisoformat(fields["time"])
     except (KeyError, ValueError):
         return None
+    return time if time.tzinfo else None

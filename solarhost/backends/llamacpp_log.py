@@ -26,11 +26,12 @@ from datetime import datetime
 from solarhost.backends.base import Generation, Phase, RuntimeState, Usage
 
 KEPT_GENERATIONS = 256
+MAX_SLOTS = 1024  # more than any server has
 
 # A batch without any of these is done after a few searches of its text, however many lines it has.
 _MARKS = ("| task ", "eval time =", "slots are idle", "listening on", "model loaded")
 
-_SLOT = re.compile(r"slot +\S*: +id +(\d+) \| task (\d+) \| *(.*)")
+_SLOT = re.compile(r"slot +\S*: +id +(\d{1,18}) \| task (\d{1,18}) \| *(.*)")
 _BARE_TIMING = re.compile(r" *((?:prompt )?eval time = .*)")  # older builds: follows a print_timing line
 _READY = re.compile(r"model loaded|listening on http")
 
@@ -128,6 +129,8 @@ class LlamaCppActivity:
         slot = self._slots.get(slot_id)
         if slot is None or slot.task_id != task_id:
             slot = self._slots[slot_id] = _Slot(slot_id, task_id, started_at=at)
+            if len(self._slots) > MAX_SLOTS:
+                del self._slots[next(iter(self._slots))]
         self._latest = slot
         self._spoke = True
         return slot
@@ -253,19 +256,21 @@ def _released(slot: _Slot, found: re.Match[str]) -> None:
 # What may follow `slot …: id S | task T | `. Older wordings of the same thing share a pattern.
 _SLOT_LINES: list[tuple[re.Pattern[str], Callable[[_Slot, re.Match[str]], None]]] = [
     (re.compile(r"processing task"), _launched),
-    (re.compile(r"new prompt.* (?:task\.n_tokens|n_prompt_tokens) = (\d+)"), _new_prompt),
+    (re.compile(r"new prompt.* (?:task\.n_tokens|n_prompt_tokens) = (\d{1,18})"), _new_prompt),
     (re.compile(r"prompt processing.*progress = ([\d.]+)"), _prompt_progress),
     (re.compile(r"prompt done"), _prompt_done),
-    (re.compile(r"created context checkpoint (\d+) of (\d+)"), _checkpoint),
-    (re.compile(r"SWA checkpoint create.*total = (\d+)/(\d+)"), _checkpoint),
-    (re.compile(r"n_(?:decoded|gen) = +(\d+), tg = +([\w.-]+) t/s"), _decoding),
-    (re.compile(r"prompt eval time = .*/ +(\d+) tokens"), _prompt_timing),
+    (re.compile(r"created context checkpoint (\d{1,18}) of (\d{1,18})"), _checkpoint),
+    (re.compile(r"SWA checkpoint create.*total = (\d{1,18})/(\d{1,18})"), _checkpoint),
+    (re.compile(r"n_(?:decoded|gen) = +(\d{1,18}), tg = +([\w.-]+) t/s"), _decoding),
+    (re.compile(r"prompt eval time = .*/ +(\d{1,18}) tokens"), _prompt_timing),
     (
-        re.compile(r"eval time = .*/ +(\d+) (?:tokens|runs) +\( *([\w.-]+) ms per token, +([\w.-]+) tokens"),
+        re.compile(
+            r"eval time = .*/ +(\d{1,18}) (?:tokens|runs) +\( *([\w.-]+) ms per token, +([\w.-]+) tokens"
+        ),
         _timing,
     ),
-    (re.compile(r"(?:slot )?context shift, .*n_discard = (\d+)"), _shifted),
-    (re.compile(r"stop processing: n_(?:tokens|past) = (\d+)"), _released),
+    (re.compile(r"(?:slot )?context shift, .*n_discard = (\d{1,18})"), _shifted),
+    (re.compile(r"stop processing: n_(?:tokens|past) = (\d{1,18})"), _released),
 ]
 
 _METRIC = re.compile(r"^llamacpp:(\w+)(?:\{[^}\n]*\})? +([\w.+-]+)", re.MULTILINE)

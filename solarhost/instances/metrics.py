@@ -17,7 +17,7 @@ TIMEOUT_S = 1.0
 PATIENCE = 5  # a server that did not answer in time is left alone for so many rounds
 MAX_BYTES = 1 << 20
 
-_LENGTH = re.compile(rb"\r\ncontent-length:\s*(\d+)", re.IGNORECASE)
+_LENGTH = re.compile(rb"\r\ncontent-length:\s*(\d{1,18})(?!\d)", re.IGNORECASE)
 
 
 class NoAnswer(Exception):
