@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from solarhost import strictjson
 from solarhost.containers.errors import EngineRefused
 from solarhost.containers.longcall import LongCall
 
@@ -41,7 +42,7 @@ def pull_progress(call: LongCall, doing: str) -> Iterator[str]:
     told_s = 0.0
     call.await_answer(None)  # the engine answers once the registry did, which may take its time
     status = ""
-    for event in _events(call):
+    for event in _events(call, doing):
         if "error" in event:
             raise EngineRefused(doing, str(event["error"]))
         status = str(event.get("status", ""))
@@ -55,10 +56,15 @@ def pull_progress(call: LongCall, doing: str) -> Iterator[str]:
     yield status
 
 
-def _events(call: LongCall) -> Iterator[dict[str, Any]]:
+def _events(call: LongCall, doing: str) -> Iterator[dict[str, Any]]:
     pending = b""
     while data := call.read():
         *lines, pending = (pending + data).split(b"\n")
         for line in lines:
             if line.strip():
-                yield json.loads(line)
+                try:
+                    event = strictjson.parse(line)
+                except ValueError as error:
+                    raise EngineRefused(doing, f"its progress can't be read: {error}") from error
+                if isinstance(event, dict):
+                    yield event

@@ -7,6 +7,7 @@ as it is, until the connection ends.
 """
 
 import json
+import re
 import socket
 from collections.abc import Mapping
 from contextlib import suppress
@@ -18,6 +19,7 @@ from solarhost.errors import SolarHostError
 CHUNK_BYTES = 256 * 1024
 HEADER_LIMIT = 64 * 1024
 CONNECT_S = 10.0
+_STATUS = re.compile(rb"HTTP/1\.[01] (\d{3})")
 
 
 class LongCall:
@@ -104,7 +106,10 @@ class LongCall:
                 raise EngineAway(self._address, "it ended the connection without an answer")
             self._head += data
         header, _, self._head = self._head.partition(b"\r\n\r\n")
-        return int(header.split(None, 2)[1])
+        status = _STATUS.match(header)
+        if not status:
+            raise EngineAway(self._address, "what answers there speaks no HTTP")
+        return int(status[1])
 
     def _read_error(self) -> str:
         body = self._head

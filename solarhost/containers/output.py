@@ -7,7 +7,7 @@ from typing import NamedTuple
 from solarhost.containers.longcall import LongCall
 from solarhost.times import now_iso
 
-STREAMS = {0: "stdout", 1: "stdout", 2: "stderr"}
+STREAMS = {0: "stdout", 1: "stdout", 2: "stderr", 3: "stderr"}  # 3: the engine itself
 STAMP_CHARS = 30  # 2026-11-30T04:57:06.645034295Z, in front of each record of a stored log
 _FRAME = Struct(">BxxxL")  # stream, then the length of what follows
 
@@ -56,7 +56,7 @@ def _frames(data: bytes) -> tuple[list[tuple[str, bytes]], int]:
         end = at + _FRAME.size + length
         if end > len(data):
             break
-        frames.append((STREAMS[stream], data[at + _FRAME.size : end]))
+        frames.append((STREAMS.get(stream, "stderr"), data[at + _FRAME.size : end]))
         at = end
     return frames, at
 

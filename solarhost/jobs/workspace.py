@@ -39,9 +39,12 @@ class Workspaces:
             raise JobExists(f"{self.path(job_id)} exists already and is not a known job's workspace")
 
     def check_disk(self, min_free_gb: float | None) -> None:
-        """Raises InsufficientStorage: less is free than the job, else the host, demands."""
+        """Raises InsufficientStorage: less is free than the job, else the host, demands; or StoreError."""
         required_gb = self._min_free_gb if min_free_gb is None else min_free_gb
-        available_gb = round(shutil.disk_usage(self.folder).free / GIB, 2)
+        try:
+            available_gb = round(shutil.disk_usage(self.folder).free / GIB, 2)
+        except OSError as error:
+            raise StoreError(f"the disk of {self.folder} can't be measured: {error.strerror}") from error
         if available_gb < required_gb:
             raise InsufficientStorage(required_gb, available_gb)
 

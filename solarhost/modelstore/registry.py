@@ -65,7 +65,7 @@ class Registry:
         announced = self._container.digest or response.headers.get("Docker-Content-Digest", revision)
         if announced != revision:
             raise DigestMismatch(f"the manifest that came is {revision}, not {announced}")
-        return Listing(revision, _files(body))
+        return Listing(revision, files_of_manifest(body))
 
     def open(self, file: RemoteFile, start: int, end: int) -> requests.Response:
         headers = {"Accept-Encoding": "identity"}
@@ -104,7 +104,7 @@ class Registry:
             self._client.auth.set_basic_auth(*self._login)
 
 
-def _files(body: bytes) -> list[RemoteFile]:
+def files_of_manifest(body: bytes) -> list[RemoteFile]:
     """The layers of a manifest as files: named by their title, whatever their media type says."""
     try:
         manifest = strictjson.parse(body)

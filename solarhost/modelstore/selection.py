@@ -2,6 +2,7 @@
 
 import os
 import re
+import unicodedata
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
@@ -25,7 +26,7 @@ def choose_file(folder: Path, pattern: str) -> Path:
     Raises:
         InvalidRequest: nothing matches, or the largest ones are equally large; lists the files.
     """
-    if not pattern or "\0" in pattern:
+    if not pattern or any(char == "\0" or unicodedata.category(char) == "Cs" for char in pattern):
         raise InvalidRequest("a file pattern can't be empty or hold a NUL character")
     if Path(pattern).is_absolute():
         return Path(pattern)

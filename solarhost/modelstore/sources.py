@@ -1,6 +1,7 @@
 """Source URIs: where a model comes from, and the folder name that it gets."""
 
 import re
+import unicodedata
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import PurePosixPath
@@ -81,8 +82,8 @@ def unsafe_path(path: str) -> str | None:
         return "is not a relative path"
     if _DRIVE.match(path):
         return "starts with a drive letter"
-    if "\\" in path or any(ord(char) < 32 or ord(char) == 127 for char in path):
-        return "holds a backslash or a control character"
+    if "\\" in path or any(unicodedata.category(char) in ("Cc", "Cs") for char in path):
+        return "holds a backslash, a control character or half of one"
     if any(part in ("", ".", "..") for part in path.split("/")):
         return "holds an empty, '.' or '..' segment"
     if (
