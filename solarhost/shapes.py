@@ -7,13 +7,13 @@ from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 
-def check_fields(instance: Any) -> None:
+def check_fields(instance: object) -> None:
     """Compare the fields of a dataclass with their annotations.
 
     Raises:
         ValueError: naming a field whose value is of another kind. The value may be a secret and stays out.
     """
-    for name, hint in _hints(type(instance)).items():
+    for name, hint in _hints(type(instance)).items():  # type: ignore[arg-type]  # classes are hashable
         if not fits(getattr(instance, name), hint):
             raise ValueError(f"{name} is not of its kind")
 

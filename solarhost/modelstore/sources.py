@@ -1,7 +1,6 @@
 """Source URIs: where a model comes from, and the folder name that it gets."""
 
 import re
-import unicodedata
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import PurePosixPath
@@ -10,6 +9,7 @@ from solarhost.errors import InvalidRequest
 
 _REPO = re.compile(r"repo://([A-Za-z0-9_-]{1,128}):([A-Za-z0-9_.-]{1,128})(?:/(.*))?", re.ASCII | re.DOTALL)
 _HUB = re.compile(r"huggingface://((?:[\w.-]{1,96}/)?[\w.-]{1,96})", re.ASCII)
+_UNSAFE = re.compile(r"[\\\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 _DRIVE = re.compile(r"[A-Za-z]:")
 
 
@@ -82,7 +82,7 @@ def unsafe_path(path: str) -> str | None:
         return "is not a relative path"
     if _DRIVE.match(path):
         return "starts with a drive letter"
-    if "\\" in path or any(unicodedata.category(char) in ("Cc", "Cs") for char in path):
+    if _UNSAFE.search(path):
         return "holds a backslash, a control character or half of one"
     if any(part in ("", ".", "..") for part in path.split("/")):
         return "holds an empty, '.' or '..' segment"
