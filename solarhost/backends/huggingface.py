@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import requests
 from marshmallow import Schema
 
 from solarhost.backends.base import Activity, CannotStart, Command, Launch, Probe, Usage
+from solarhost.backends.child import ask
 from solarhost.backends.huggingface_config import (
     CausalConfig,
     ClassificationConfig,
@@ -23,7 +23,6 @@ from solarhost.backends.huggingface_failures import explain
 from solarhost.backends.huggingface_log import HuggingFaceActivity, read_usage
 from solarhost.settings import Settings
 
-PROBE_TIMEOUT_S = 5.0
 INSTALL = "pip install 'solar-host[huggingface]'"
 _GAVE_UP = 3  # hf_server could not load its model, and said why
 _NEEDED = ("torch", "transformers", "PIL")
@@ -108,15 +107,11 @@ class HuggingFace:
         return read_usage(metrics)
 
     def probe(self, base_url: str, headers: Mapping[str, str]) -> Probe:
-        with requests.Session() as session:
-            session.trust_env = False  # a proxy of the environment does not reach our own child
-            try:
-                answer = session.get(
-                    f"{base_url}/v1/models", headers=headers, timeout=PROBE_TIMEOUT_S, allow_redirects=False
-                )
-                return Probe(context_size=int(answer.json()["data"][0]["context_size"]))
-            except (requests.RequestException, LookupError, TypeError, ValueError):
-                return Probe()
+        answer = ask(f"{base_url}/v1/models", headers)
+        try:
+            return Probe(context_size=int(answer["data"][0]["context_size"]))
+        except (LookupError, TypeError, ValueError):
+            return Probe()
 
     def explain_failure(self, lines: Sequence[str], exit_code: int | None) -> str | None:
         return explain(lines, exit_code)

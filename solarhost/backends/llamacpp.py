@@ -7,17 +7,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import requests
 from marshmallow import Schema
 
 from solarhost.backends.base import Activity, CannotStart, Command, Launch, Probe, Usage
+from solarhost.backends.child import ask
 from solarhost.backends.llamacpp_config import LlamaCppConfig
 from solarhost.backends.llamacpp_failures import explain
 from solarhost.backends.llamacpp_log import LlamaCppActivity, read_usage
 from solarhost.errors import InvalidRequest
 from solarhost.modelstore.selection import choose_file, choose_weights
-
-PROBE_TIMEOUT_S = 5.0
 
 _ENDPOINTS = {
     "llm": ["/v1/chat/completions", "/v1/completions", "/v1/models"],
@@ -119,16 +117,11 @@ class LlamaCpp:
         return read_usage(metrics)
 
     def probe(self, base_url: str, headers: Mapping[str, str]) -> Probe:
-        with requests.Session() as session:
-            session.trust_env = False  # a proxy of the environment does not reach our own child
-            try:
-                answer = session.get(
-                    f"{base_url}/props", headers=headers, timeout=PROBE_TIMEOUT_S, allow_redirects=False
-                )
-                settings = answer.json()["default_generation_settings"]
-                return Probe(context_size=int(settings["n_ctx"]))
-            except (requests.RequestException, KeyError, TypeError, ValueError):
-                return Probe()  # an older or a busy server: the configured value stands
+        answer = ask(f"{base_url}/props", headers)
+        try:
+            return Probe(context_size=int(answer["default_generation_settings"]["n_ctx"]))
+        except (KeyError, TypeError, ValueError):
+            return Probe()  # an older or a busy server: the configured value stands
 
     def explain_failure(self, lines: Sequence[str], exit_code: int | None) -> str | None:
         return explain(lines, exit_code)
