@@ -1,8 +1,11 @@
 """What tests share: the real servers and models, and a running agent."""
 
+import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -12,6 +15,7 @@ from contrib.setup.models import ensure_gguf
 from tests.agent import Agent, free_port
 
 AgentFactory = Callable[..., Agent]
+Exhausted = Callable[..., AbstractContextManager[None]]
 
 # The same examples each time, so that a red test is the fault of a change; `--hypothesis-profile=long` looks
 # further (with `--timeout=0`).
@@ -31,6 +35,28 @@ def llama_server() -> Path:
 def gguf() -> Path:
     """A small real language model (270 million weights, a second to load)."""
     return ensure_gguf()
+
+
+@pytest.fixture
+def exhausted(monkeypatch: pytest.MonkeyPatch) -> Exhausted:
+    """Within its block no thread can be started, as where RLIMIT_NPROC or a control group says so.
+
+    Given a prefix, only threads whose names begin with it.
+    """
+    begin = threading._start_new_thread  # type: ignore[attr-defined]
+
+    def refuse(prefix: str, target: Any, *rest: Any) -> int:
+        if target.__self__.name.startswith(prefix):
+            raise RuntimeError("can't start new thread")
+        return int(begin(target, *rest))
+
+    @contextmanager
+    def block(prefix: str = "") -> Iterator[None]:
+        with monkeypatch.context() as patch:
+            patch.setattr(threading, "_start_new_thread", partial(refuse, prefix))
+            yield
+
+    return block
 
 
 @pytest.fixture

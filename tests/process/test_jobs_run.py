@@ -9,7 +9,9 @@ import pytest
 from solarhost.containers.engine import ContainerSpec, Engine
 from solarhost.jobs.errors import JobEnded, NoSuchJob
 from solarhost.jobs.records import Status
+from solarhost.threads import NoThread
 from tests.agent import wait_until
+from tests.conftest import Exhausted
 from tests.docker_engine import IMAGE, DockerEngine
 from tests.jobs_fixtures import Jobs, definition, shell, step, waiting
 
@@ -309,6 +311,25 @@ def test_names_that_would_collide_in_docker_do_not(make_jobs):
     jobs.service.submit(definition("a", shell("b-c", "echo second")))
     assert jobs.ended("a").status is jobs.ended("a-b").status is Status.COMPLETED
     assert jobs.log("a", "b-c") == "second\n"
+
+
+def test_a_job_that_finds_no_thread_waits_for_one(jobs: Jobs, exhausted: Exhausted):
+    with exhausted("job-"):
+        jobs.service.submit(definition("waits", step("one", "true")))
+        jobs.service.submit(definition("unwanted", step("one", "true")))
+        assert jobs.service.get("waits").status is Status.PENDING
+        with pytest.raises(NoThread):
+            jobs.service.cancel("unwanted")
+    jobs.service.cancel("unwanted")
+    assert jobs.ended("waits").status is Status.COMPLETED
+    assert [job.id for job in jobs.service.list()] == ["waits"]
+
+
+def test_a_step_whose_output_nobody_can_read_fails_and_leaves_no_container(jobs: Jobs, exhausted: Exhausted):
+    with exhausted("steplog-"):
+        job = jobs.run("unread", step("one", "true"))
+    assert job.status is Status.FAILED
+    assert "no thread can be started" in str(job.error_message)
 
 
 def test_an_ended_job_goes_when_its_retention_is_over(make_jobs, monkeypatch):

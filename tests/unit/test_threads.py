@@ -1,11 +1,7 @@
 """While the system allows this process no further thread: a clear refusal, and nothing half done."""
 
-import _thread
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 from flask.testing import FlaskClient
@@ -16,25 +12,7 @@ from solarhost.server.pool import RequestThreads
 from solarhost.settings import Settings
 from solarhost.threads import NoThread, ThreadGroup
 from tests.agent import free_port, wait_until
-
-Exhausted = Callable[[], Any]
-
-
-@pytest.fixture
-def exhausted(monkeypatch: pytest.MonkeyPatch) -> Exhausted:
-    """Within its block, starting a thread fails as it does when RLIMIT_NPROC or a control group says so."""
-
-    def refuse(*_: Any) -> int:
-        raise RuntimeError("can't start new thread")
-
-    @contextmanager
-    def block() -> Iterator[None]:
-        with monkeypatch.context() as patch:
-            patch.setattr(threading, "_start_new_thread", refuse)
-            yield
-
-    assert threading._start_new_thread is _thread.start_new_thread  # or the block would change nothing
-    return block
+from tests.conftest import Exhausted
 
 
 @pytest.fixture
