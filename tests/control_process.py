@@ -63,7 +63,7 @@ class ControlProcess:
                 stdout=log,
                 stderr=log,
             )
-        wait_for(lambda: len(self.records("listening")) > started, "control listens")
+        wait_for(lambda: len(self.records("listening")) > started, "control listens", 60.0)
         return self
 
     @property

@@ -28,7 +28,7 @@ from contrib.chaos.work import Work
 from contrib.chaos.world import World, build
 
 AT_ONCE = 16  # actions
-MIB_A_MINUTE = 2.0  # what the agent's memory may grow by
+MIB_A_MINUTE = 6.0  # what the agent's memory may grow by, while its buffers still fill
 
 
 def main() -> None:

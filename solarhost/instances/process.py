@@ -14,6 +14,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache, partial
 from pathlib import Path
 
 import psutil
@@ -33,7 +34,7 @@ class ProcessId:
     digest: str
 
     def alive(self) -> bool:
-        """True while exactly this process runs (a zombie does not)."""
+        """True while exactly this process runs (a zombie does not). Raises Unseen."""
         try:
             return start_mark(self.pid) == self.started and census.lives(self.pid)
         except (psutil.NoSuchProcess, OSError):
@@ -77,9 +78,10 @@ def _machine_id() -> str:
     return os.uname().nodename
 
 
+@cache
 def _boot_id() -> str:
     try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        return census.patiently(Path("/proc/sys/kernel/random/boot_id").read_text).strip()
     except OSError:
         return str(int(psutil.boot_time()))
 
@@ -89,9 +91,10 @@ def start_mark(pid: int) -> str:
 
     Raises:
         OSError, psutil.NoSuchProcess: there is no such process.
+        Unseen: nobody can tell now.
     """
     try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
+        stat = census.patiently(Path(f"/proc/{pid}/stat").read_text)
     except FileNotFoundError:
         if Path("/proc/self/stat").exists():
             raise
@@ -139,7 +142,11 @@ def read_mark(pid: int) -> Mark | None:
 
 
 def members(process: ProcessId, host: str, instance_id: str) -> list[int]:
-    """Living processes of a child: its session and group, and whoever carries the instance's mark."""
+    """Living processes of a child: its session and group, and whoever carries the instance's mark.
+
+    Raises:
+        Unseen.
+    """
     found = session(process)
     for pid in census.pids():
         if pid not in found:
@@ -150,7 +157,7 @@ def members(process: ProcessId, host: str, instance_id: str) -> list[int]:
 
 
 def session(process: ProcessId) -> list[int]:
-    """Living processes of a child's session and group; cheaper than `members`."""
+    """Living processes of a child's session and group; cheaper than `members`. Raises Unseen."""
     with suppress(OSError, psutil.NoSuchProcess):
         if start_mark(process.pid) != process.started:
             return []  # the number is somebody else's by now, and so is its session
@@ -214,7 +221,7 @@ def listens(pids: Iterable[int], port: int) -> bool | None:
     seen = False
     for pid in pids:
         try:
-            connections = psutil.Process(pid).net_connections(kind="tcp")
+            connections = census.patiently(partial(psutil.Process(pid).net_connections, "tcp"))
         except psutil.AccessDenied:
             continue
         except psutil.Error:

@@ -9,6 +9,7 @@ from signal import SIGKILL, SIGTERM
 from threading import Event
 
 from solarhost.backends.base import Activity, Usage
+from solarhost.instances.census import insist
 from solarhost.instances.ending import Exit
 from solarhost.instances.process import (
     ProcessId,
@@ -70,11 +71,11 @@ class Run:
         if self._child is not None:
             status: int | None = self._child.wait()
         else:
-            wait_gone(self.process, None)
+            insist(lambda: wait_gone(self.process, None))
             status = None
         self._exited.set()
         if not self._ending.is_set():  # otherwise `end` gives the rest its grace
-            self._kill_rest(time.monotonic() + REAP_S)
+            insist(lambda: self._kill_rest(time.monotonic() + REAP_S))
         if self.tail is not None:
             self.tail.finish()
             self.tail.join(DRAIN_S)  # so that a failure is published with the lines that explain it
@@ -85,7 +86,7 @@ class Run:
         return self._exited.is_set()
 
     def members(self) -> list[int]:
-        """Living pids: the child, its group and session, and whoever inherited its mark."""
+        """Living pids: the child, its group and session, and whoever inherited its mark. Raises Unseen."""
         return members(self.process, self._host_identity, self.instance_id)
 
     def session(self) -> list[int]:
@@ -93,7 +94,11 @@ class Run:
         return session(self.process)
 
     def end(self, grace_s: float) -> list[int]:
-        """Terminate the group, kill it and what left it after `grace_s`; return the pids that live on."""
+        """Terminate the group, kill it and what left it after `grace_s`; return the pids that live on.
+
+        Raises:
+            Unseen: nobody can tell now what lives on.
+        """
         self._ending.set()
         deadline = time.monotonic() + grace_s
         if self.exited:

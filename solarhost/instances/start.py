@@ -7,6 +7,7 @@ from threading import Event
 
 from solarhost.backends.base import HEALTH_PATH, Backend, CannotStart, Command, Launch
 from solarhost.errors import SolarHostError
+from solarhost.instances.census import insist
 from solarhost.instances.ending import Ending
 from solarhost.instances.errors import StartFailed, StopFailed
 from solarhost.instances.keeper import Keeper, Surroundings
@@ -65,11 +66,12 @@ class Start:
         """
         try:
             failure = self._try_repeatedly(run)
-        except Exception:  # the callers must hear of it, whatever it was
+        except Exception as error:  # the callers must hear of it, whatever it was
             logger.exception("instance %s: start", self._life.id)
-            self._end_former()
+            insist(self._end_former)
             self._keeper.give_back()
-            words = "an unexpected error in the agent; its own log says more"
+            known = isinstance(error, SolarHostError)
+            words = str(error) if known else "an unexpected error in the agent; its own log says more"
             failure = Failure(Ending(Reason.SPAWN_ERROR, words), hopeless=True)
         if failure is not None:
             self._fail(failure.ending)

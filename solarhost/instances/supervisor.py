@@ -6,6 +6,7 @@ from typing import Any
 
 from solarhost.backends.base import Backend, Usage
 from solarhost.errors import Unavailable
+from solarhost.instances.census import Unseen, insist
 from solarhost.instances.ending import Exit
 from solarhost.instances.errors import NotSettled, StillWorking, StopFailed
 from solarhost.instances.keeper import Keeper, Surroundings
@@ -101,6 +102,7 @@ class Supervisor:
         Raises:
             UnknownInstance: it was deleted.
             StopFailed: something survived SIGKILL; the instance is `failed` then.
+            Unseen: nobody can tell now whether something did; likewise.
         """
         with self._life.changed:
             self._life.wait_for(lambda: self.record.status is not Status.STOPPING, "stop")
@@ -219,15 +221,15 @@ class Supervisor:
     def _finish_stop(self, run: Run | None, reason: Reason) -> None:
         """End the child of an instance that is `stopping`, and say how that went."""
         survivors: Sequence[int] = ()
-        if run is not None and not run.concluded:
-            survivors = run.end(self._around.settings.stop_timeout_s)
         try:
+            if run is not None and not run.concluded:
+                survivors = run.end(self._around.settings.stop_timeout_s)
             with self._life.changed:
                 # The waiter reads the log to its end; the start gives back what it holds.
                 self._life.wait_for(
                     lambda: (run is None or survivors or run.exit is not None) and self._start is None, "stop"
                 )
-        except StillWorking as error:
+        except (StillWorking, Unseen) as error:
             with self._life.changed:
                 self._life.move(Status.FAILED, reason=Reason.STOP_FAILED, error_message=str(error))
             self._around.changed()
@@ -253,7 +255,7 @@ class Supervisor:
         self._keeper.publish_state()
         if not unexpected:
             return
-        survivors = run.members()
+        survivors = insist(run.members)
         ending = self._keeper.explain(self._backend, run)
         self._keeper.conclude(run, survivors)
         with self._life.changed:

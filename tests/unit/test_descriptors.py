@@ -2,10 +2,10 @@
 
 import os
 import socket
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+import time
+from contextlib import suppress
 from pathlib import Path
-from resource import RLIMIT_NOFILE, getrlimit, setrlimit
+from threading import Thread
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,10 +13,12 @@ import pytest
 from flask import Flask
 
 from solarhost.errors import Unavailable
+from solarhost.instances import census
 from solarhost.logs.growth import GrowthWatch
 from solarhost.places import Places
 from solarhost.settings import Settings
 from solarhost.streams import Streams
+from tests.descriptors import descriptors, left
 
 UPGRADE = {
     "Connection": "Upgrade",
@@ -24,29 +26,6 @@ UPGRADE = {
     "Sec-WebSocket-Key": "AAAAAAAAAAAAAAAAAAAAAA==",
     "Sec-WebSocket-Version": "13",
 }
-
-
-def descriptors() -> int:
-    return len(list(Path("/proc/self/fd").iterdir()))
-
-
-@contextmanager
-def left(free: int) -> Iterator[None]:
-    """Within the block so many files can be opened."""
-    before = getrlimit(RLIMIT_NOFILE)
-    held: list[int] = []
-    try:
-        setrlimit(RLIMIT_NOFILE, (descriptors() + 64, before[1]))
-        with suppress(OSError):
-            while True:
-                held.append(os.dup(0))
-        for _ in range(free):
-            os.close(held.pop())
-        yield
-    finally:
-        for descriptor in held:
-            os.close(descriptor)
-        setrlimit(RLIMIT_NOFILE, before)
 
 
 @pytest.mark.parametrize("free", [0, 1, 2])
@@ -74,3 +53,23 @@ def test_a_stream_that_could_not_be_opened_is_not_counted() -> None:
         assert (streams.open, host.places.held) == (1, 1)
         streams.leave(None)
     assert (streams.open, host.places.held) == (0, 0)
+
+
+def test_nobody_is_taken_for_dead_because_there_is_no_descriptor_to_look(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(census, "PATIENCE_S", 0.1)
+    looks = (lambda: census.lives(os.getpid()), lambda: census.variable(os.getpid(), "PATH"), census.pids)
+    for look in looks:
+        with left(0), pytest.raises(census.Unseen, match="Too many open files"):
+            look()
+        assert look()
+    monkeypatch.setattr(census, "PATIENCE_S", 20.0)
+    seen: list[bool] = []
+    late = Thread(target=lambda: seen.append(census.lives(os.getpid())))
+    with left(0):
+        late.start()
+        time.sleep(2 * census.RETRY_S)  # it looks in vain; were it not yet at it, this would pass too
+        assert seen == []
+    late.join(20)
+    assert seen == [True]
