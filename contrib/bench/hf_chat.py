@@ -4,10 +4,11 @@
 the CPU; prompts and lengths differ and the requests arrive one by one. Also measured: the first token
 of a stream against one forward pass of its prompt (at most 1.5 times), `/health` under load (at most
 50 ms at p99), and what transformers does with the same eight prompts by itself: one after another, in
-one padded batch, and with its own continuous batching.
+one padded batch, and with its own continuous batching; and `transformers serve`.
 """
 
 import json
+import os
 import statistics
 import tempfile
 import time
@@ -18,7 +19,16 @@ from threading import Event
 import torch
 from transformers import AutoTokenizer, ContinuousBatchingConfig, LlamaConfig, LlamaForCausalLM
 
-from contrib.bench.hf_load import PEER_SITE, Caller, Running, in_parallel, ours, peer, percentile
+from contrib.bench.hf_load import (
+    PEER_SITE,
+    Caller,
+    Running,
+    in_parallel,
+    ours,
+    peer,
+    percentile,
+    transformers_serve,
+)
 from tests.hf_models import make_tokenizer
 
 CLIENTS = 8
@@ -30,6 +40,7 @@ LENGTHS = [64, 40, 96, 56, 80, 48, 72, 88]
 
 
 def main() -> None:
+    print("load", *os.getloadavg())
     with tempfile.TemporaryDirectory() as name, ExitStack() as stack:
         folder = save_model(Path(name))
         servers = [stack.enter_context(ours(folder, "causal", "--max-length", "1024"))]
@@ -37,23 +48,32 @@ def main() -> None:
             servers.append(stack.enter_context(peer(folder, "causal", "--max-length", "1024")))
         together: dict[str, list[float]] = {server.name: [] for server in servers}
         alone: dict[str, list[float]] = {server.name: [] for server in servers}
+        cpu: dict[str, list[float]] = {server.name: [] for server in servers}
         for server in servers:
             chat(server, 0, 8)  # warm
         for _ in range(ROUNDS):
             for server in servers:
+                used_s = server.cpu_s()
                 together[server.name].append(tokens_per_s(server))
+                cpu[server.name].append((server.cpu_s() - used_s) / sum(LENGTHS))
                 alone[server.name].append(alone_per_s(server))
+        peaks = {server.name: server.peak_mib() for server in servers}
         ratios = first_token_ratios(servers[0], folder)
         busy = health_while_busy(servers[0])
-        peaks = {server.name: server.peak_mib() for server in servers}
-        report(together, alone, ratios, busy, peaks)
+        report(together, alone, cpu, ratios, busy, peaks)
     with tempfile.TemporaryDirectory() as name:
-        by_itself(save_model(Path(name)))
+        folder = save_model(Path(name))
+        by_itself(folder)
+        if PEER_SITE:
+            with transformers_serve(folder) as server:
+                chat(server, 0, 8)  # warm
+                print(f"transformers_serve_tokens_per_s {tokens_per_s(server):.0f}")
 
 
 def report(
     together: dict[str, list[float]],
     alone: dict[str, list[float]],
+    cpu: dict[str, list[float]],
     ratios: list[float],
     busy: list[float],
     peaks: dict[str, float],
@@ -65,6 +85,8 @@ def report(
     print(f"health_p99_ms {1000 * percentile(busy, 0.99):.1f} (at most 50) while busy, {len(busy)} probes")
     if PEER_SITE:
         print(f"chat_of_peer {both['ours'] / both['peer']:.2f} (at least 4; peer {both['peer']:.0f}/s)")
+        used = {name: 1000 * statistics.median(values) for name, values in cpu.items()}
+        print(f"chat_cpu_of_peer {used['peer'] / used['ours']:.2f} (ours {used['ours']:.1f} ms a token)")
         print(f"chat_alone_of_peer {one['ours'] / one['peer']:.2f} (at least 1; peer {one['peer']:.0f}/s)")
         memory = peaks["ours"] / peaks["peer"]
         print(f"chat_peak_memory {memory:.2f} (at most 1.2; ours {peaks['ours']:.0f} MiB)")
@@ -97,7 +119,7 @@ def chat(server: Running, number: int, max_tokens: int) -> int:
     """Tokens of one answer."""
     caller = Caller(server.port)
     body = {
-        "model": "bench",
+        "model": server.model,
         "messages": [{"role": "user", "content": PROMPTS[number]}],
         "max_tokens": max_tokens,
         "temperature": 0,

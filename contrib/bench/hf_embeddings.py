@@ -22,6 +22,7 @@ ROUNDS = 5
 REQUESTS = 12  # of each client in a round
 PEER_REQUESTS = 3
 BATCH = 32
+PASSES = 6  # of the bare model in a round
 TEXT = "The quick brown fox jumps over the lazy dog while seven wizards watch"
 
 
@@ -29,22 +30,30 @@ def main() -> None:
     model = Path(get_model_path())
     body = json.dumps({"model": "bench", "input": TEXT}).encode()
     bare = BareModel(model)
+    print("load", *os.getloadavg())
     with ExitStack() as stack:
         servers = [stack.enter_context(ours(model, "embedding", "--normalize-embeddings"))]
         if PEER_SITE:
             servers.append(stack.enter_context(peer(model, "embedding", "--normalize-embeddings")))
         rates: dict[str, list[float]] = {name: [] for name in ("bare", *(s.name for s in servers))}
+        cpu: dict[str, list[float]] = {name: [] for name in rates}
         for _ in range(ROUNDS):
+            used_s = time.process_time()
             rates["bare"].append(bare.rate())
+            cpu["bare"].append((time.process_time() - used_s) / (BATCH * (PASSES + 1)))
             for server in servers:
+                used_s = server.cpu_s()
                 rates[server.name].append(rate(server, body))
-        busy = health_while_busy(servers[0], body)
+                cpu[server.name].append((server.cpu_s() - used_s) / (CLIENTS * requests_of(server)))
         peaks = {server.name: server.peak_mib() for server in servers}
+        busy = health_while_busy(servers[0], body)
     middle = {name: statistics.median(values) for name, values in rates.items()}
     ours_s, bare_s = middle["ours"], middle["bare"]
     tokens = len(bare.tokenizer(TEXT)["input_ids"])
     print(f"embeddings_per_s {ours_s:.0f} at {CLIENTS} clients, {tokens} tokens, {os.cpu_count()} cores")
     print(f"embeddings_of_bare {ours_s / bare_s:.2f} (at least 0.75; bare {bare_s:.0f}/s)")
+    used = {name: 1000 * statistics.median(values) for name, values in cpu.items()}
+    print("embeddings_cpu_ms", *(f"{name} {value:.1f}" for name, value in used.items()))
     print(f"health_p99_ms {1000 * percentile(busy, 0.99):.1f} (at most 50) while busy")
     if PEER_SITE:
         peer_s, memory = middle["peer"], peaks["ours"] / peaks["peer"]
@@ -61,17 +70,20 @@ class BareModel:
 
     def rate(self) -> float:
         batch = self.tokenizer([TEXT] * BATCH, padding=True, return_tensors="pt")
-        passes = 6
         with torch.inference_mode():
             self._model(**batch)
             begun = time.monotonic()
-            for _ in range(passes):
+            for _ in range(PASSES):
                 self._model(**batch)
-        return BATCH * passes / (time.monotonic() - begun)
+        return BATCH * PASSES / (time.monotonic() - begun)
+
+
+def requests_of(server: Running) -> int:
+    return REQUESTS if server.name == "ours" else PEER_REQUESTS
 
 
 def rate(server: Running, body: bytes) -> float:
-    requests = REQUESTS if server.name == "ours" else PEER_REQUESTS
+    requests = requests_of(server)
 
     def client(_: int) -> None:
         caller = Caller(server.port)

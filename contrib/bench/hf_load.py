@@ -2,7 +2,11 @@
 
 `PEER_SITE`, where set, is a folder with the packages that the peer's server needs beside ours
 (`pip install --target FOLDER --no-deps solar-host==3.8.3 fastapi uvicorn …`): it runs under this
-interpreter, with the same torch and the same transformers.
+interpreter, with the same torch and the same transformers. The packages for `transformers serve` are
+among them; it runs where they are (here, or in `PEER_SITE`).
+
+On a machine with other work on it, the processor time is the better witness, and `OMP_NUM_THREADS=1` the
+fairer race: torch's threads spin while they wait for each other, ours too until they give way.
 """
 
 import http.client
@@ -37,14 +41,24 @@ class Running:
     name: str
     port: int
     process: psutil.Process
+    model: str = "bench"
 
     def peak_mib(self) -> float:
-        """Highest resident memory of all its processes so far (`VmHWM`)."""
-        total = 0
-        for process in (self.process, *self.process.children(recursive=True)):
+        """Highest resident memory so far of its largest process, and what the others have for themselves."""
+        sizes = []
+        for process in self._processes():
             status = Path(f"/proc/{process.pid}/status").read_text()
-            total += next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmHWM"))
-        return total / 1024
+            peak = next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmHWM"))
+            sizes.append((peak / 1024, process.memory_full_info().uss / 1024**2))
+        sizes.sort()
+        return sizes[-1][0] + sum(own for _, own in sizes[:-1])
+
+    def cpu_s(self) -> float:
+        """Processor time of all its processes so far."""
+        return sum(sum(process.cpu_times()[:2]) for process in self._processes())
+
+    def _processes(self) -> list[psutil.Process]:
+        return [self.process, *self.process.children(recursive=True)]
 
 
 class Caller:
@@ -98,11 +112,28 @@ def peer(model: Path, kind: str, *arguments: str) -> Iterator[Running]:
 
 
 @contextmanager
+def transformers_serve(model: Path) -> Iterator[Running]:
+    """The server that comes with transformers; it wants to be asked for the model by its folder."""
+    program = "from transformers.cli.transformers import main; main()"
+    command = ["-c", program, "serve", str(model), "--device", "cpu"]
+    with _started("transformers", command, str(PEER_SITE), str(model)) as running:
+        yield running
+
+
+@contextmanager
 def _server(name: str, arguments: Sequence[str], python_path: str) -> Iterator[Running]:
+    with _started(name, [*arguments, "--alias", "bench"], python_path) as running:
+        yield running
+
+
+@contextmanager
+def _started(
+    name: str, arguments: Sequence[str], python_path: str, model: str = "bench"
+) -> Iterator[Running]:
     port = free_port()
     with tempfile.TemporaryFile() as output:
         child = subprocess.Popen(
-            [sys.executable, *arguments, "--alias", "bench", "--host", "127.0.0.1", "--port", str(port)],
+            [sys.executable, *arguments, "--host", "127.0.0.1", "--port", str(port)],
             env={**os.environ, "PYTHONPATH": python_path, "SOLAR_API_KEY": KEY, "HF_HUB_OFFLINE": "1"},
             cwd=tempfile.gettempdir(),
             stdout=output,
@@ -111,7 +142,7 @@ def _server(name: str, arguments: Sequence[str], python_path: str) -> Iterator[R
         )
         try:
             _wait_until_ready(port, child, lambda: _tail(output))
-            yield Running(name, port, psutil.Process(child.pid))
+            yield Running(name, port, psutil.Process(child.pid), model)
         finally:
             os.killpg(child.pid, signal.SIGKILL)
             child.wait()
