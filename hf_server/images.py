@@ -20,6 +20,8 @@ _FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP")
 _TIMEOUT = Timeout(connect=5, read=10)
 _REDIRECTS = 3
 _CHUNK = 65536
+# An address of IPv4 inside one of IPv6, which a gateway may lead into the private network behind it.
+_TRANSLATED = [ipaddress.IPv6Network(text) for text in ("64:ff9b::/96", "2002::/16", "::/96")]
 
 Resolve = Callable[[str], list[str]]
 
@@ -144,5 +146,7 @@ def _addresses(host: str) -> list[str]:
 
 def _is_public(address: str) -> bool:
     ip = ipaddress.ip_address(address)
+    if ip.version == 6 and any(ip in network for network in _TRANSLATED):
+        return False
     mapped = getattr(ip, "ipv4_mapped", None)
     return (mapped or ip).is_global and not (mapped or ip).is_multicast
