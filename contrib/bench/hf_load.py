@@ -1,9 +1,8 @@
 """Servers under load for the HuggingFace measurements: how they are started, asked and watched.
 
-`PEER_SITE`, where set, is a folder with the packages that the peer's server needs beside ours
-(`pip install --target FOLDER --no-deps solar-host==3.8.3 fastapi uvicorn …`): it runs under this
-interpreter, with the same torch and the same transformers. The packages for `transformers serve` are
-among them; it runs where they are (here, or in `PEER_SITE`).
+`PEER_SITE`, where set, is a folder with the packages that the peer's server needs beside ours; `make bench`
+makes one (`contrib.setup.peer`). It runs under this interpreter, with the same torch and transformers. What
+`transformers serve` needs is there too, or here.
 
 On a machine with other work on it, the processor time is the better witness, and `OMP_NUM_THREADS=1` the
 fairer race: torch's threads spin while they wait for each other, ours too until they give way.
