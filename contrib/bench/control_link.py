@@ -117,7 +117,7 @@ def measure_flood(span_s: float) -> Iterator[Figure]:
                 {"model": str(model_file(folder)), "alias": "noisy", "host": "127.0.0.1"}
             )
             assert agent.post(f"/instances/{instance_id}/start").status_code == 200
-            wait_for(lambda: _link(agent)["dropped"]["logs"], "the queue is full")
+            wait_for(lambda: _link(agent)["dropped"]["logs"], "the queue is full", timeout_s=60)
             before_mib = _agent_mib(agent)
             busy_ms = _rest_p99_ms(agent, span_s)
             grown_mib = _agent_mib(agent) - before_mib
