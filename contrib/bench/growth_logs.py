@@ -5,6 +5,7 @@ hand; to read what really is new takes as long as `log_intake` says. 10 GB take 
 for twice as much.
 """
 
+import os
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -84,6 +85,7 @@ def _grow(agent: Agent, instance_id: str, size: int) -> None:
     with path.open("ab") as file:
         while file.tell() < size:
             file.write(BLOCK)
+        os.fsync(file.fileno())  # or the writing would be measured along
         place["offset"] = file.tell()
     place["seq"] = place["offset"] // len(LINE + "\n")
     write_json(ledger, place)

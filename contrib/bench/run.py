@@ -44,10 +44,10 @@ BENCHES = {
     "hf_embeddings": 240,
     "page": 240,
     "growth_instances": 400,
-    "growth_streams": 120,
-    "growth_jobs": 90,
-    "growth_models": 150,
-    "growth_logs": 240,
+    "growth_streams": 180,
+    "growth_jobs": 150,
+    "growth_models": 240,
+    "growth_logs": 300,
 }
 MINUTES = float(os.environ.get("BENCH_MINUTES", "25"))
 ENDED_WITHIN_S = 30.0
@@ -94,10 +94,10 @@ def _outcomes(names: Sequence[str], environment: Mapping[str, str]) -> Iterator[
             yield _outcome(name, environment, failure=f"not begun: the {MINUTES:g} minutes were over")
             continue
         say(name)
-        yield _run(name, min(BENCHES[name], left_s), environment)
+        yield measure(name, min(BENCHES[name], left_s), environment)
 
 
-def _run(name: str, limit_s: float, environment: Mapping[str, str]) -> Outcome:
+def measure(name: str, limit_s: float, environment: Mapping[str, str]) -> Outcome:
     """One bench, to its end or its limit; nothing that it started is alive afterwards."""
     mark = secrets.token_hex(16)
     began = time.monotonic()
