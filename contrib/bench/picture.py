@@ -80,16 +80,18 @@ def _growth(curves: Sequence[Figure]) -> Picture:
     """Each curve in multiples of its first value, so that all share one pair of logarithmic axes."""
     picture = Picture(figsize=(8, 4.5), layout="constrained")
     axes = picture.subplots()
+    heights = [1.0, 3.0]
     for curve in curves:
         first = curve.points[0][1]
         grown = [(size, value / first) for size, value in curve.points]
+        heights += [height for _, height in grown]
         label = f"{curve.note} (exponent {number(curve.value)})"
         axes.plot(*zip(*grown, strict=True), marker="o", markersize=3, label=label)
     sizes = sorted({size for curve in curves for size, _ in curve.points})
     axes.plot(sizes, [size / sizes[0] for size in sizes], color="grey", linestyle=":", label="in proportion")
     axes.set_xscale("log")
     axes.set_yscale("log")
-    axes.set_ylim(0.5, max(3.0, *(y / c.points[0][1] for c in curves for _, y in c.points)) * 2)
+    axes.set_ylim(min(heights) / 2, max(heights) * 2)  # the dotted line may leave the picture
     axes.set_xlabel(curves[0].name.split("_")[1], fontsize=8)
     axes.set_ylabel("times the first value", fontsize=8)
     axes.tick_params(labelsize=7)
