@@ -217,11 +217,14 @@ class Engine:
         )
         return Output(call, stored=False)
 
-    def stored_output(self, container_id: str) -> Output:
-        """All that it has printed so far, then what it prints, until it ends."""
+    def stored_output(self, container_id: str, *, follow: bool) -> Output:
+        """All that it has printed so far; with `follow` then what it prints, until about when it ends.
+
+        Docker ends a `follow` sometimes before the last records; those are stored all the same.
+        """
         call = self._answered(
             "GET",
-            f"/containers/{quote(container_id)}/logs?follow=1&stdout=1&stderr=1&timestamps=1",
+            f"/containers/{quote(container_id)}/logs?follow={follow:d}&stdout=1&stderr=1&timestamps=1",
             f"read the output of container {container_id[:12]}",
         )
         return Output(call, stored=True)

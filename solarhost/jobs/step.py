@@ -67,6 +67,7 @@ class StepRun:
         self._note_container = note_container  # into the job's record
         self._container_id = job.steps[index].container_id
         self._reader: LogReader | None = None
+        self._follows = False  # the reader's output may end before the container's does
         self._lost_engine = False
         self.pid: int | None = None  # of the container's first process, while it runs
 
@@ -121,11 +122,13 @@ class StepRun:
             self._interrupts.check()
             container = self._start(container.id)
         elif not self._log.completed and (self._reader is None or not self._reader.is_alive()):
-            self._log.rewind()
-            self._read(self._engine.stored_output(container.id))
+            self._read_again(container)
         self.pid = container.pid
         ended = container if container.ended else self._await_end(container.id)
         self._drain()
+        if self._follows:
+            self._read_again(ended)
+            self._drain()
         return Ending(ended.exit_code, ended.oom_killed)
 
     def _look(self) -> Container | None:
@@ -182,6 +185,13 @@ class StepRun:
                     raise StepFailed(f"{still}; it was waited for {self._docker_grace_s:g} s") from still
             else:
                 return
+
+    def _read_again(self, container: Container) -> None:
+        """Its output from the start; the log passes over what it has."""
+        self._stop_reading()
+        self._log.rewind()
+        self._follows = not container.ended
+        self._read(self._engine.stored_output(container.id, follow=self._follows))
 
     def _read(self, output: Output) -> None:
         step = self._job.steps[self._index]

@@ -29,6 +29,7 @@ from solarhost.instances.process import (
 )
 from solarhost.instances.states import StateFeed
 from solarhost.instances.status import MOVES, Reason, Status
+from tests.agent import wait_until
 
 
 def test_every_status_can_be_left_and_settled_ones_hold_no_process() -> None:
@@ -133,7 +134,7 @@ def test_a_child_is_found_by_its_mark_and_its_group(tmp_path: Path, mark: Mark) 
 def test_the_environment_of_a_process_is_read_variable_by_variable() -> None:
     child = subprocess.Popen(["sleep", "60"], env={"AB": "wrong", "B": "right", "EMPTY": ""})
     try:
-        assert census.variable(child.pid, "B") == "right"
+        wait_until(lambda: census.variable(child.pid, "B") == "right", 10, "the kernel to lay it out")
         assert census.variable(child.pid, "EMPTY") == ""
         assert census.variable(child.pid, "C") is None
         assert census.lives(child.pid)

@@ -317,4 +317,5 @@ def test_following_leaves_no_descriptor_and_no_thread_behind(world):
         tail = world.book.follow(ID, path, run, nothing)
         tail.finish()
         tail.join(10)
-    until(lambda: (process.num_fds(), process.num_threads()) == before)  # the last one may still be leaving
+    # The last one may still be leaving, as what other tests left behind may.
+    until(lambda: process.num_fds() <= before[0] and process.num_threads() <= before[1])
