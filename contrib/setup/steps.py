@@ -26,8 +26,13 @@ def say(text: str) -> None:
     print(f"==> {text}", flush=True)
 
 
-def run(title: str, argv: Sequence[str], env: Mapping[str, str] | None = None) -> None:
-    """Run a command with its output in a file, and print its newest line every few seconds.
+def run(
+    title: str, argv: Sequence[str], env: Mapping[str, str] | None = None, meanwhile: str = "still at it"
+) -> None:
+    """Run a command with its output in a file, and print every few seconds how long it takes and what is new.
+
+    Args:
+        meanwhile: printed where there is no new line.
 
     Raises:
         SystemExit: it failed; its last lines were printed.
@@ -35,6 +40,7 @@ def run(title: str, argv: Sequence[str], env: Mapping[str, str] | None = None) -
     say(title)
     log = cache() / "setup.log"
     started = time.monotonic()
+    shown = ""
     with log.open("wb") as output:
         try:
             process = subprocess.Popen(
@@ -53,7 +59,10 @@ def run(title: str, argv: Sequence[str], env: Mapping[str, str] | None = None) -
                     code = process.wait(PROGRESS_EVERY_S)
                     break
                 except subprocess.TimeoutExpired:
-                    print(f"    {time.monotonic() - started:4.0f} s  {_newest_line(log)}", flush=True)
+                    line = newest_line(log)
+                    text = line if line != shown else meanwhile
+                    shown = line
+                    print(f"    {time.monotonic() - started:4.0f} s  {text or meanwhile}", flush=True)
         except BaseException:  # Ctrl-C: what was started ends with us
             process.terminate()
             process.wait()
@@ -76,8 +85,9 @@ def alone(name: str) -> Iterator[None]:
         yield
 
 
-def _newest_line(log: Path) -> str:
+def newest_line(log: Path) -> str:
+    """The last line with text in it, warnings apart; empty if there is none."""
     with log.open("rb") as file:
         file.seek(max(0, log.stat().st_size - 2000))
         lines = file.read().decode(errors="replace").replace("\r", "\n").splitlines()
-    return next((line.strip()[:90] for line in reversed(lines) if line.strip()), "")
+    return next((line.strip()[:90] for line in reversed(lines) if line.strip() and "WARNING" not in line), "")

@@ -34,6 +34,19 @@ class Failure:
 STOPPED = Failure(Ending(Reason.USER_STOP, "it was stopped while starting"), hopeless=True)
 
 
+def prepare(backend: Backend, around: Surroundings, record: Record, port: int) -> Command:
+    """The command of a start on `port`; nothing is started or written.
+
+    Raises:
+        CannotStart, SolarHostError: a program, a file or the pulled model is not there.
+    """
+    source = source_to_resolve(record.config)
+    folder = around.resolve(source) if source else None
+    keys = dict.fromkeys([record.config.get("api_key"), *around.settings.accepted_keys])
+    launch = Launch(port=port, keys=tuple(key for key in keys if key), model_folder=folder)
+    return backend.command(record.config, launch)
+
+
 class Start:
     """Any number of callers wait for one start; its `start-<id>` thread carries it.
 
@@ -113,7 +126,7 @@ class Start:
         try:
             port = self._around.ports.take(record.id, record.bind_host, record.config.get("port"))
             gpus = self._around.charges.admit(record.id, record.gpu_ids, record.vram_gb, self.cancelled)
-            command = self._command(record, port)
+            command = prepare(self._backend, self._around, record, port)
             run = self._keeper.spawn(self._backend, command, port, gpus, self.cancelled)
         except (CannotStart, SolarHostError) as error:
             self._keeper.give_back()
@@ -123,13 +136,6 @@ class Start:
             return STOPPED
         self._around.changed()
         return self._await(run)
-
-    def _command(self, record: Record, port: int) -> Command:
-        source = source_to_resolve(record.config)
-        folder = self._around.resolve(source) if source else None
-        keys = dict.fromkeys([record.config.get("api_key"), *self._around.settings.accepted_keys])
-        launch = Launch(port=port, keys=tuple(key for key in keys if key), model_folder=folder)
-        return self._backend.command(record.config, launch)
 
     def _await(self, run: Run) -> Failure | None:
         """Wait until `run` is ready; None then."""

@@ -4,17 +4,17 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from solarhost.backends.base import Backend, Usage
-from solarhost.errors import Unavailable
+from solarhost.backends.base import Backend, CannotStart, Usage
+from solarhost.errors import SolarHostError, Unavailable
 from solarhost.instances.census import Unseen, insist
 from solarhost.instances.ending import Exit
-from solarhost.instances.errors import NotSettled, StillWorking, StopFailed
+from solarhost.instances.errors import NotSettled, StartFailed, StillWorking, StopFailed
 from solarhost.instances.keeper import Keeper, Surroundings
 from solarhost.instances.life import Life
 from solarhost.instances.process import ProcessId
 from solarhost.instances.record import Record
 from solarhost.instances.run import REAP_S, Run
-from solarhost.instances.start import Start
+from solarhost.instances.start import Start, prepare
 from solarhost.instances.states import StateCursor
 from solarhost.instances.status import Reason, Status
 
@@ -120,7 +120,20 @@ class Supervisor:
         return self.record
 
     def restart(self) -> Record:
-        """Stop it if it runs, then start it. Raises what those raise."""
+        """Stop it if it runs, then start it. Raises what those raise.
+
+        Raises:
+            StartFailed: also where it can be seen that no start would work; what runs is left running.
+        """
+        with self._life.changed:
+            record, backend = self.record, self._backend
+        if record.status is Status.RUNNING and record.port is not None:
+            try:
+                prepare(backend, self._around, record, record.port)
+            except (CannotStart, SolarHostError) as error:
+                raise StartFailed(
+                    self.id, f"it was not restarted and still runs: {error}", None, []
+                ) from error
         self.stop()
         return self.start()
 

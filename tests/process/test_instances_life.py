@@ -127,6 +127,21 @@ def test_a_restart_gives_a_new_process(fake_agent: Agent, make: Maker) -> None:
     assert not lives(first["pid"])
 
 
+def test_a_restart_that_cannot_work_leaves_the_server_running(
+    fake_agent: Agent, make: Maker, weights: Path
+) -> None:
+    instance_id = make()
+    first = start(fake_agent, instance_id)
+    weights.unlink()
+    answer = fake_agent.post(f"/instances/{instance_id}/restart")
+    assert answer.status_code == 500
+    assert answer.json()["detail"].startswith("it was not restarted and still runs: ")
+    assert str(weights) in answer.json()["detail"]
+    now = fake_agent.instance(instance_id)
+    assert (now["status"], now["pid"], now["run"]) == ("running", first["pid"], 1)
+    assert served_pid(now) == first["pid"]
+
+
 def test_a_server_that_ignores_term_is_killed(fake_agent: Agent, make: Maker) -> None:
     instance_id = make("--ignore-term")
     pid = start(fake_agent, instance_id)["pid"]
