@@ -1,6 +1,7 @@
 """The `solar-host` command."""
 
 import signal
+from difflib import get_close_matches
 from importlib import import_module
 from typing import Any
 
@@ -23,6 +24,26 @@ COMMANDS = {
     "serve": "solarhost.commands.serve",
 }
 
+# What other tools call it, or what is a command of a group.
+OFTEN_TRIED = {
+    "create": "instances create",
+    "list": "instances ls",
+    "log": "instances logs",
+    "logs": "instances logs",
+    "ls": "instances ls",
+    "ps": "instances ls",
+    "pull": "models pull",
+    "restart": "instances restart",
+    "rm": "instances rm",
+    "run": "chat",
+    "show": "instances show",
+    "start": "instances start",
+    "status": "instances ls",
+    "stop": "instances stop",
+    "submit": "jobs submit",
+    "top": "instances top",
+}
+
 
 class Commands(click.Group):
     """`solar-host` alone is `solar-host serve`.
@@ -39,7 +60,19 @@ class Commands(click.Group):
         return None if module is None else getattr(import_module(module), name)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        return super().parse_args(ctx, args or ["serve"])
+        # The shell's completion parses, too, and asks what may come where nothing is yet.
+        return super().parse_args(ctx, args if args or ctx.resilient_parsing else ["serve"])
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """A word that is no command is refused with the one that is probably meant."""
+        name = args[0]
+        if name not in COMMANDS and not name.startswith("-") and not ctx.resilient_parsing:
+            near = [OFTEN_TRIED[name]] if name in OFTEN_TRIED else get_close_matches(name, COMMANDS, n=1)
+            meant = f"; did you mean `solar-host {near[0]}`?" if near else "."
+            raise click.UsageError(f"No such command {name!r}{meant}", ctx)
+        return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:
         """Ctrl-C ends a command without a word, as it does elsewhere.
@@ -56,10 +89,13 @@ class Commands(click.Group):
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.option("--url", envvar="SOLAR_HOST_URL", help="Address of the agent to talk to.")
+@click.option("--key", envvar="SOLAR_HOST_KEY", help="Its API key.")
 @click.version_option(__version__, prog_name="solar-host")
-def main() -> None:
+def main(url: str | None, key: str | None) -> None:
     """Run, watch and account for model servers on this machine.
 
     Without a command the agent is started. Settings come from the environment and from .env in the
-    current folder; the other commands find the agent with them, or with --url and --key.
+    current folder; the other commands find the agent with them, or with --url and --key,
+    which may also follow the command.
     """

@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 
+from solarhost.commands.completion import instance_names
 from solarhost.commands.conversation import Conversation, Piece
 from solarhost.commands.failures import BadInput, CommandFailed
 from solarhost.commands.instance_start import start_instance
@@ -29,7 +30,7 @@ IMAGE_MAX = 20 << 20  # bytes; more than any server here takes
 @click.option("--max-tokens", type=click.IntRange(1), help="End an answer after so many.")
 @click.option("--temperature", type=click.FloatRange(0, 2), help="0 for the likeliest answer.")
 @click.option("--start", "start_it", is_flag=True, help="Start it if it does not run.")
-@click.argument("name")
+@click.argument("name", shell_complete=instance_names)
 @click.argument("words", nargs=-1, metavar="[MESSAGE]...")
 @remote_command
 def chat(

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from difflib import get_close_matches
 from typing import IO, Any
 
 import yaml
@@ -20,8 +21,15 @@ CONFIG_FLAGS = {"ignore_unknown_options": True, "allow_interspersed_args": True}
 BESIDE_CONFIG = ("priority", "managed_by", "intent_id", "gpu_ids", "vram_gb")
 
 
-def request_body(source: IO[str] | None, flags: Sequence[str]) -> dict[str, Any]:
-    """The body of `POST /instances`; its config may be empty. Raises BadInput."""
+def request_body(
+    source: IO[str] | None, flags: Sequence[str], *, allow_unknown: bool = False
+) -> dict[str, Any]:
+    """The body of `POST /instances`; its config may be empty.
+
+    Raises:
+        BadInput: a file or a flag can't be read, or a flag is no field and `allow_unknown` is not set; of the
+            fields in a file the agent judges.
+    """
     body = read_document(source) if source is not None else {}
     config = body.pop("config", None)
     if config is None:  # a file may be the config itself
@@ -30,8 +38,20 @@ def request_body(source: IO[str] | None, flags: Sequence[str]) -> dict[str, Any]
     if not isinstance(config, dict):
         raise BadInput("config is not an object")
     for name, values in _grouped(flags).items():
+        if not allow_unknown and name not in FIELDS and name not in BESIDE_CONFIG:
+            raise _unknown(name)
         (body if name in BESIDE_CONFIG else config)[name] = _value(name, values)
     return _as_json({**body, "config": config})
+
+
+def _unknown(name: str) -> BadInput:
+    near = get_close_matches(name, [*FIELDS, *BESIDE_CONFIG], n=1)
+    meant = f"did you mean {_flag(near[0])}? " if near else ""
+    return BadInput(f"{_flag(name)} is no field of a config", f"{meant}--allow-unknown sends it all the same")
+
+
+def _flag(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
 
 
 def read_document(source: IO[str]) -> dict[str, Any]:
@@ -86,7 +106,7 @@ def _value(name: str, texts: Sequence[str]) -> object:
             items += value if isinstance(value, list) else [_item(name, text)]
         return items
     if len(texts) > 1:
-        raise BadInput(f"--{name.replace('_', '-')} is given {len(texts)} times, but it is not a list")
+        raise BadInput(f"{_flag(name)} is given {len(texts)} times, but it is not a list")
     return texts[0] if isinstance(field, fields.String) else _parsed(texts[0])
 
 
@@ -106,7 +126,7 @@ def _parsed(text: str) -> object:
         return text
 
 
-# What this version knows of; a field of a newer agent is read as YAML.
+# What this version knows of; a field of a newer agent needs --allow-unknown and is read as YAML.
 FIELDS: Mapping[str, Any] = {
     name: field
     for schema in (LlamaCppConfig, CausalConfig, ClassificationConfig, EmbeddingConfig, VisionConfig)

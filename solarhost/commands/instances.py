@@ -7,6 +7,7 @@ from typing import Any
 import click
 from rich.live import Live
 
+from solarhost.commands.completion import instance_names
 from solarhost.commands.failures import BadInput, CommandFailed
 from solarhost.commands.instance_activity import activity, activity_fields, activity_table
 from solarhost.commands.instance_config import CONFIG_FLAGS, request_body
@@ -53,7 +54,7 @@ def ls(remote: Remote, as_json: bool) -> None:
 
 
 @instances.command()
-@click.argument("name")
+@click.argument("name", shell_complete=instance_names)
 @remote_command
 def show(remote: Remote, as_json: bool, name: str) -> None:
     """Show one instance with its config and what it does."""
@@ -73,15 +74,18 @@ def show(remote: Remote, as_json: bool, name: str) -> None:
 @instances.command(context_settings=CONFIG_FLAGS)
 @click.option("-f", "--file", "source", type=click.File(), help="JSON or YAML file, `-` for stdin.")
 @click.option("--start", "start_it", is_flag=True, help="Start it, too.")
+@click.option("--allow-unknown", is_flag=True, help="Also flags that are no field that is known here.")
 @click.argument("flags", nargs=-1, type=click.UNPROCESSED, metavar="[--FIELD VALUE]...")
 @remote_command
-def create(remote: Remote, as_json: bool, source: Any, start_it: bool, flags: tuple[str, ...]) -> None:
+def create(
+    remote: Remote, as_json: bool, source: Any, start_it: bool, allow_unknown: bool, flags: tuple[str, ...]
+) -> None:
     """Create an instance from a file, from flags, or from a file and flags that change it.
 
     A flag is a field of the config: --alias chat --model ./m.gguf --ctx-size 4096. A list is the flag
     several times; a value that begins with dashes is written --extra-args=--verbose.
     """
-    body = request_body(source, flags)
+    body = request_body(source, flags, allow_unknown=allow_unknown)
     if not body["config"]:
         raise BadInput("nothing says what to create", "give -f FILE, or flags such as --alias and --model")
     answer = remote.call("POST", "/instances", body)
@@ -100,16 +104,19 @@ def create(remote: Remote, as_json: bool, source: Any, start_it: bool, flags: tu
 
 @instances.command(context_settings=CONFIG_FLAGS)
 @click.option("-f", "--file", "source", type=click.File(), help="JSON or YAML file, `-` for stdin.")
-@click.argument("name")
+@click.argument("name", shell_complete=instance_names)
+@click.option("--allow-unknown", is_flag=True, help="Also flags that are no field that is known here.")
 @click.argument("flags", nargs=-1, type=click.UNPROCESSED, metavar="[--FIELD VALUE]...")
 @remote_command
-def update(remote: Remote, as_json: bool, source: Any, name: str, flags: tuple[str, ...]) -> None:
+def update(
+    remote: Remote, as_json: bool, source: Any, name: str, allow_unknown: bool, flags: tuple[str, ...]
+) -> None:
     """Change the config of a stopped instance: the fields that are given, the others stay.
 
     An empty value, written --FIELD=, takes a field back to its default.
     """
     one = find_instance(remote, name)
-    changes = request_body(source, flags)
+    changes = request_body(source, flags, allow_unknown=allow_unknown)
     if changes == {"config": {}}:
         raise BadInput("nothing says what to change", "give -f FILE, or flags such as --ctx-size")
     if fixed := [key for key in changes if key not in CHANGEABLE]:
@@ -125,7 +132,7 @@ def update(remote: Remote, as_json: bool, source: Any, name: str, flags: tuple[s
 
 
 @instances.command()
-@click.argument("names", nargs=-1, required=True, metavar="NAME...")
+@click.argument("names", nargs=-1, required=True, metavar="NAME...", shell_complete=instance_names)
 @remote_command
 def start(remote: Remote, as_json: bool, names: tuple[str, ...]) -> None:
     """Start, and wait until it is ready or has failed."""
@@ -133,7 +140,7 @@ def start(remote: Remote, as_json: bool, names: tuple[str, ...]) -> None:
 
 
 @instances.command()
-@click.argument("names", nargs=-1, required=True, metavar="NAME...")
+@click.argument("names", nargs=-1, required=True, metavar="NAME...", shell_complete=instance_names)
 @remote_command
 def stop(remote: Remote, as_json: bool, names: tuple[str, ...]) -> None:
     """Stop, and wait until none of its processes is alive."""
@@ -145,7 +152,7 @@ def stop(remote: Remote, as_json: bool, names: tuple[str, ...]) -> None:
 
 
 @instances.command()
-@click.argument("names", nargs=-1, required=True, metavar="NAME...")
+@click.argument("names", nargs=-1, required=True, metavar="NAME...", shell_complete=instance_names)
 @remote_command
 def restart(remote: Remote, as_json: bool, names: tuple[str, ...]) -> None:
     """Stop it if it runs, then start it."""
@@ -158,7 +165,7 @@ def restart(remote: Remote, as_json: bool, names: tuple[str, ...]) -> None:
 
 @instances.command()
 @click.option("-f", "--force", is_flag=True, help="Stop it first.")
-@click.argument("names", nargs=-1, required=True, metavar="NAME...")
+@click.argument("names", nargs=-1, required=True, metavar="NAME...", shell_complete=instance_names)
 @remote_command
 def rm(remote: Remote, as_json: bool, names: tuple[str, ...], force: bool) -> None:
     """Remove stopped instances; their log files stay for a while."""
@@ -179,7 +186,7 @@ def rm(remote: Remote, as_json: bool, names: tuple[str, ...], force: bool) -> No
 @click.option("--since", type=Moment(), help="A line's number, a time, or a span such as 10m or 2h.")
 @click.option("--tail", type=click.IntRange(0), help="At most so many lines, the newest.")
 @click.option("-t", "--timestamps", is_flag=True, help="Show when each line came.")
-@click.argument("name")
+@click.argument("name", shell_complete=instance_names)
 @remote_command
 def logs(
     remote: Remote,

@@ -85,7 +85,14 @@ def pulls(remote: Remote, as_json: bool) -> None:
         print_json(found)
         return
     rows = [
-        (one["id"][:8], one["source_uri"], _phase(one), _share(one), size(one["bytes_done"]), _speed(one))
+        (
+            one["id"][:8],
+            one["source_uri"],
+            f"{_phase(one)}: {one['trouble']}" if one["trouble"] else _phase(one),
+            _share(one),
+            size(one["bytes_done"]),
+            _speed(one),
+        )
         for one in found
     ]
     print_table(("ID", "SOURCE", "PHASE", "DONE", "BYTES", "SPEED"), rows, empty="No pulls.")
@@ -141,7 +148,8 @@ def _request(source: str, include: tuple[str, ...], backend: str | None, ref: st
 
 
 def _show_progress(remote: Remote, uri: str, call: SlowCall) -> None:
-    """A bar on stderr until the call is answered."""
+    """A bar on stderr until the call is answered; trouble is told once, on a line of its own, also without a
+    terminal."""
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
@@ -150,9 +158,15 @@ def _show_progress(remote: Remote, uri: str, call: SlowCall) -> None:
     )
     with Progress(*columns, console=console(stderr=True), transient=True) as bar:
         task = bar.add_task("asking", total=None)
+        told = None
         while call.is_alive():
             with suppress(CommandFailed):  # the call itself tells what is wrong
-                _update(bar, task, _find_pull(remote, uri))
+                running = _find_pull(remote, uri)
+                _update(bar, task, running)
+                trouble = running["trouble"] if running else None
+                if trouble and trouble != told:
+                    bar.console.print(plain(trouble), soft_wrap=True)
+                told = trouble
             call.join(LOOK_S)
 
 
@@ -167,10 +181,10 @@ def _update(bar: Progress, task: TaskID, running: Mapping[str, Any] | None) -> N
 
 
 def _phase(pull: Mapping[str, Any]) -> str:
-    if pull["phase"] == "queued":
-        return f"queued behind {pull['queue_position']}"
-    trouble = pull["trouble"]
-    return plain(f"{pull['phase']}: {trouble}" if trouble else pull["phase"])
+    """A pull that is next has no place in the queue."""
+    if pull["phase"] != "queued":
+        return plain(pull["phase"])
+    return f"queued behind {pull['queue_position']}" if pull["queue_position"] else "waiting to begin"
 
 
 def _share(pull: Mapping[str, Any]) -> str | None:

@@ -167,14 +167,21 @@ def path(*pieces: object) -> str:
 def remote_command(function: Callable[..., None]) -> Callable[..., None]:
     """Gives a command `--url`, `--key` and `--json`; it gets `remote` and `as_json`."""
 
-    @click.option("--url", envvar="SOLAR_HOST_URL", help="Address of the agent; else from the settings.")
-    @click.option("--key", envvar="SOLAR_HOST_KEY", help="Its API key; else API_KEY of the settings.")
+    @click.option("--url", help="Address of the agent; else SOLAR_HOST_URL, else from the settings.")
+    @click.option("--key", help="Its API key; else SOLAR_HOST_KEY, else API_KEY of the settings.")
     @click.option("--json", "as_json", is_flag=True, help="Print JSON for programs.")
     @functools.wraps(function)
-    def command(*, url: str | None, key: str | None, **arguments: Any) -> None:
-        function(remote=Remote.find(url or None, key or None), **arguments)
+    def command(*, url: str | None, key: str | None, **arguments: Any) -> None:  # noqa: ARG001 - in the context
+        function(remote=Remote.find(*from_context(click.get_current_context())), **arguments)
 
     return command
+
+
+def from_context(ctx: click.Context) -> tuple[str | None, str | None]:
+    """`--url` and `--key` of the command, else of `solar-host` before it, else of the environment."""
+    before = ctx.find_root().params
+    url, key = (ctx.params.get(name) or before.get(name) or None for name in ("url", "key"))
+    return url, key
 
 
 def _sentence(body: Mapping[str, Any]) -> str:

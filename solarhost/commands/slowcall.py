@@ -14,7 +14,7 @@ class SlowCall(Thread):
         super().__init__(name="slow-call", daemon=True)
         self._remote = remote
         self._request = (method, path, body)
-        self._answer: dict[str, Any] = {}
+        self._answer: Any = None
         self._failure: CommandFailed | None = None
 
     def run(self) -> None:
@@ -23,7 +23,7 @@ class SlowCall(Thread):
         except CommandFailed as error:
             self._failure = error
 
-    def result(self) -> dict[str, Any]:
+    def result(self) -> Any:
         """What the agent answered; waits for it. Raises CommandFailed."""
         self.join()
         if self._failure is not None:

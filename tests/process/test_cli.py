@@ -99,6 +99,20 @@ def test_an_instance_from_a_file_changed_by_flags(cli, weights):
     cli("instances", "rm", made["id"])
 
 
+def test_a_flag_that_is_no_field_changes_nothing(cli, weights):
+    flags = ["--alias", "misspelt", "--model", weights]
+    refused = cli("instances", "create", "--alias", "misspelt", "--modell", weights, code=2)
+    assert "did you mean --model?" in refused.stderr
+    assert json.loads(cli("instances", "ls", "--json").stdout) == []
+    made = cli("instances", "create", *flags, "--ctx-siz", "22", "--allow-unknown")
+    assert "ctx_siz" in made.stderr  # the agent's warning
+    refused = cli("instances", "update", "misspelt", "--ctx-sise", "22", code=2)
+    assert "did you mean --ctx-size?" in refused.stderr
+    changed = cli("instances", "update", "misspelt", "-f", "-", stdin="ctx_sise: 22")
+    assert "ctx_sise" in changed.stderr
+    cli("instances", "rm", "misspelt")
+
+
 def test_a_failed_start_shows_the_end_of_the_log(cli, weights):
     cli("instances", "create", "--alias", "broken", "--model", weights, "--extra-args=--exit=3")
     failed = cli("instances", "start", "broken", code=1)
@@ -343,6 +357,47 @@ def test_a_start_on_a_terminal_shows_how_far_it_is_and_goes_on_after_ctrl_c(cli,
         terminal.close()
     assert json.loads(cli("instances", "show", "slow", "--json").stdout)["status"] == "starting"
     cli("instances", "rm", "-f", "slow")
+
+
+def test_the_shell_completes_commands_and_names(cli, cli_agent, weights):
+    cli("instances", "create", "--alias", "tab-tab", "--model", weights)
+    assert _completed("ins", cli_agent.url, cli_agent.key) == ["instances"]
+    assert _completed("instances sto", cli_agent.url, cli_agent.key) == ["stop"]
+    assert _completed("instances show tab", cli_agent.url, cli_agent.key) == ["tab-tab"]
+    assert _completed("instances show tab", cli_agent.url, "not the key") == []
+    assert _completed("instances show tab", f"http://127.0.0.1:{free_port()}", cli_agent.key) == []
+    cli("instances", "rm", "tab-tab")
+
+
+def _completed(line: str, url: str, key: str) -> list[str]:
+    """What bash is offered at the end of the line."""
+    words = f"solar-host {line}"
+    result = CliRunner().invoke(
+        main,
+        prog_name="solar-host",
+        env={
+            "COMP_WORDS": words,
+            "COMP_CWORD": str(words.count(" ")),
+            "_SOLAR_HOST_COMPLETE": "bash_complete",
+            "SOLAR_HOST_URL": url,
+            "SOLAR_HOST_KEY": key,
+        },
+    )
+    return [offer.removeprefix("plain,") for offer in result.stdout.splitlines() if offer]
+
+
+@pytest.mark.parametrize(
+    ("word", "meant"), [("ps", "instances ls"), ("logs", "instances logs"), ("instance", "instances")]
+)
+def test_a_word_that_is_no_command_names_the_one_that_is_meant(cli, word, meant):
+    assert f"`solar-host {meant}`" in cli(word, code=2).stderr
+
+
+def test_the_address_may_come_before_the_command(cli, cli_agent):
+    nobody = f"http://127.0.0.1:{free_port()}"
+    assert nobody in cli("--url", nobody, "instances", "ls", code=5).stderr
+    cli("--url", nobody, "instances", "ls", "--url", cli_agent.url)
+    cli("--key", "not the key", "instances", "ls", code=4)
 
 
 def test_a_link_that_is_not_wanted_can_not_be_tried_again(cli):
