@@ -30,23 +30,27 @@ def flag(env: Env, name: str, default: Any) -> Any:
     return env.bool(name, default)
 
 
+def _between(low: float, high: float) -> validate.Range:
+    return validate.Range(low, high, error="it must be from {min} to {max}")
+
+
 def whole(low: int, high: int = WHOLE_MAX) -> Read:
     def read(env: Env, name: str, default: Any) -> Any:
-        return env.int(name, default, validate=validate.Range(low, high))
+        return env.int(name, default, validate=_between(low, high))
 
     return read
 
 
 def number(low: float, high: float = SECONDS_MAX) -> Read:
     def read(env: Env, name: str, default: Any) -> Any:
-        return env.float(name, default, validate=validate.Range(low, high))
+        return env.float(name, default, validate=_between(low, high))
 
     return read
 
 
 def choice(*allowed: str) -> Read:
     def read(env: Env, name: str, default: Any) -> Any:
-        return env.str(name, default, validate=validate.OneOf(allowed))
+        return env.str(name, default, validate=validate.OneOf(allowed, error="it must be one of {choices}"))
 
     return read
 

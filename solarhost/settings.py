@@ -6,11 +6,12 @@ Each field carries its variable's documentation, so `docs/settings.md` can be ge
 
 import os
 from dataclasses import MISSING, Field, dataclass, field, fields
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 from dotenv.parser import parse_stream
-from environs import Env, EnvError
+from environs import Env, EnvError, EnvValidationError
 from marshmallow import ValidationError
 
 from solarhost import setting_values as values
@@ -234,6 +235,21 @@ def read(env_file: Path = Path(".env")) -> Settings:
     return Settings(**{setting.name: _read(env, setting) for setting in fields(Settings)})
 
 
+def unknown_names(env_file: Path = Path(".env")) -> list[str]:
+    """A sentence about each name in a readable `env_file` that is no setting."""
+    if not env_file.is_file():
+        return []
+    known = [setting.name.upper() for setting in fields(Settings)]
+    with env_file.open(encoding="utf-8") as file:
+        names = dict.fromkeys(binding.key for binding in parse_stream(file) if binding.key)
+    sentences = []
+    for name in (name for name in names if name not in known):
+        near = get_close_matches(name.upper(), known, n=1, cutoff=0.7)
+        hint = f"did you mean {near[0]}?" if near else "it is only passed on to the model servers"
+        sentences.append(f"{name} in {env_file} is not a setting; {hint}")
+    return sentences
+
+
 def _check_lines(env_file: Path) -> None:
     """Raises SettingsError: a line makes no sense; dotenv would pass over it, and over what it sets."""
     with env_file.open(encoding="utf-8") as file:
@@ -255,8 +271,17 @@ def _read(env: Env, setting: Field[Any]) -> Any:
         return setting.metadata["read"](env, name, default)
     except (EnvError, ValidationError, ValueError, OSError) as error:
         shown = "(secret)" if setting.metadata["secret"] else repr(raw)
-        why = str(error).rstrip(".")
-        raise SettingsError(f"{name}={shown} is not valid: {why}. {setting.metadata['doc']}") from error
+        raise SettingsError(
+            f"{name}={shown} is not valid: {_why(error)} ({setting.metadata['doc'].rstrip('.')})"
+        ) from error
+
+
+def _why(error: Exception) -> str:
+    """What is wrong with a value, as a part of a sentence."""
+    if not isinstance(error, EnvValidationError):
+        return str(error).rstrip(".")
+    said = " ".join(error.error_messages)  # environs puts the variable's name and a list around them
+    return said[:1].lower() + said[1:].rstrip(".")
 
 
 def check(settings: Settings) -> None:

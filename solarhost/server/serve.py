@@ -10,16 +10,19 @@ from gunicorn.app.base import BaseApplication
 from solarhost.errors import SettingsError
 from solarhost.server.agent import EXIT_SETTINGS, Agent
 from solarhost.server.options import gunicorn_options
-from solarhost.settings import Settings, load
+from solarhost.settings import Settings, load, unknown_names
 
 
 def settings_or_exit() -> Settings:
-    """The settings; a wrong one ends the program with a line that names it."""
+    """The settings; a wrong one ends the program with a line that names it, an unknown one gets a line."""
     try:
-        return load()
+        settings = load()
     except SettingsError as error:
         sys.stderr.write(f"solar-host: {error}\n")
         sys.exit(EXIT_SETTINGS)
+    for sentence in unknown_names():
+        sys.stderr.write(f"solar-host: warning: {sentence}\n")
+    return settings
 
 
 def serve(settings: Settings, build: Callable[[Settings], Flask]) -> None:

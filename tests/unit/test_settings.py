@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from solarhost.errors import SettingsError
-from solarhost.settings import DEFAULT_API_KEY, Settings, check, read
+from solarhost.settings import DEFAULT_API_KEY, Settings, check, read, unknown_names
 
 
 def test_a_line_that_makes_no_sense_stops_the_start(tmp_path: Path) -> None:
@@ -82,3 +82,35 @@ def test_every_kind_of_value_is_tried() -> None:
         setting.metadata["read"].__qualname__ for setting in fields(Settings) if setting.name.upper() in WRONG
     }
     assert tried == readers
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "sentence"),
+    [
+        ("PORT", "99999", "PORT='99999' is not valid: it must be from 1 to 65535 (Port to listen on)"),
+        ("PORT", "http", "PORT='http' is not valid: not a valid integer (Port to listen on)"),
+        (
+            "LOG_LEVEL",
+            "loud",
+            "LOG_LEVEL='loud' is not valid: it must be one of DEBUG, INFO, WARNING, ERROR (",
+        ),
+    ],
+)
+def test_a_wrong_value_is_explained_in_one_sentence(
+    name: str, value: str, sentence: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(name, value)
+    with pytest.raises(SettingsError) as caught:
+        read(tmp_path / "none")
+    assert str(caught.value).startswith(sentence)
+
+
+def test_each_name_that_is_no_setting_is_told(tmp_path: Path) -> None:
+    env_file = tmp_path / ".env"
+    env_file.write_text("PROT=8003\nMODEL_DIR=x\nPORT=8001\nHF_HUB_ETAG_TIMEOUT=5\n# NOTHING=1\n")
+    assert unknown_names(env_file) == [
+        f"PROT in {env_file} is not a setting; did you mean PORT?",
+        f"MODEL_DIR in {env_file} is not a setting; did you mean MODELS_DIR?",
+        f"HF_HUB_ETAG_TIMEOUT in {env_file} is not a setting; it is only passed on to the model servers",
+    ]
+    assert unknown_names(tmp_path / "none") == []
