@@ -18,6 +18,10 @@ from solarhost.commands.names import find_instance
 from solarhost.commands.output import plain, print_json
 from solarhost.commands.remote import Remote, remote_command
 
+HELP = """\
+/bye    end the conversation, as Ctrl-D does
+/help   print this
+Ctrl-C  end an answer; at the prompt, the conversation"""
 IMAGE_MAX = 20 << 20  # bytes; more than any server here takes
 
 
@@ -50,7 +54,7 @@ def chat(
     pictures = [_data_uri(image) for image in images]
     instance = find_instance(remote, name)
     if start_it and instance["status"] != "running":
-        instance = start_instance(remote, instance["id"])
+        instance = start_instance(remote, instance["id"], name)
     given = {key: value for key, value in sampling.items() if value is not None}
     conversation = Conversation(remote, instance, system, given)
     if not words and sys.stdin.isatty() and not as_json:
@@ -67,6 +71,7 @@ def chat(
 
 
 def _talk(conversation: Conversation, pictures: Sequence[str]) -> None:
+    click.echo("/bye or Ctrl-D ends the conversation, /help lists the commands.")
     while True:
         try:
             message = input(">>> ").strip()
@@ -75,7 +80,9 @@ def _talk(conversation: Conversation, pictures: Sequence[str]) -> None:
             return
         if message == "/bye":
             return
-        if not message:
+        if message == "/help":
+            click.echo(HELP)
+        if not message or message == "/help":
             continue
         answer = conversation.ask(message, pictures)
         try:

@@ -1,7 +1,7 @@
 """`solar-host doctor`: what works on this machine, and what to do about the rest."""
 
 from collections.abc import Callable
-from concurrent.futures import Future, as_completed
+from concurrent.futures import Future
 from threading import Thread
 
 import click
@@ -53,7 +53,10 @@ def doctor(as_json: bool) -> None:
 
 
 def examine(tell: Callable[[Finding], None]) -> list[Finding]:
-    """All findings, in the order of the checks; these run at once, and `tell` hears of each as it comes."""
+    """All findings, in the order of the checks.
+
+    These run at once, and `tell` hears of each finding as soon as those before it are known.
+    """
     try:
         settings = read()
     except SettingsError as error:
@@ -61,10 +64,12 @@ def examine(tell: Callable[[Finding], None]) -> list[Finding]:
         tell(finding)
         return [finding]
     results = [_begin(check, settings) for check in CHECKS]
-    for result in as_completed(results):
+    findings = []
+    for result in results:
         for finding in result.result():
             tell(finding)
-    return [finding for result in results for finding in result.result()]
+            findings.append(finding)
+    return findings
 
 
 def _begin(check: Check, settings: Settings) -> Future[list[Finding]]:

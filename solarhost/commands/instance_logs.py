@@ -60,7 +60,7 @@ def read(remote: Remote, name: str, since: Since | None, tail: int | None) -> Li
 def follow(remote: Remote, name: str, since: Since | None, tail: int | None) -> Lines:
     """Each line as it is printed, until the instance is removed; a lost connection is made again."""
     instance_id = find_instance(remote, name)["id"]
-    gone = f"the instance {instance_id} is not there any more"
+    gone = f"the instance {name} is not there any more"
     entries = followed(remote, path("instances", instance_id, "logs"), _query(since, tail), gone)
     return Lines(entries, _time(since))
 

@@ -5,9 +5,11 @@ from contextlib import suppress
 from typing import Any
 
 import click
+from rich.console import Console
 from rich.text import Text
 
 from solarhost.commands.failures import CommandFailed
+from solarhost.commands.names import called
 from solarhost.commands.output import console, plain
 from solarhost.commands.remote import Remote, path
 from solarhost.commands.slowcall import SlowCall
@@ -16,41 +18,57 @@ LOOK_S = 0.5
 SPINNER = 2  # columns before the text
 
 
-def start_instance(remote: Remote, instance_id: str, order: str = "start") -> dict[str, Any]:
-    """Order a `start` or `restart` and wait until it is ready; returns the instance. Raises CommandFailed."""
+def start_instance(remote: Remote, instance_id: str, name: str, order: str = "start") -> dict[str, Any]:
+    """Order a `start` or `restart` and wait until it is ready; returns the instance.
+
+    Raises:
+        CommandFailed: speaks of the instance by `name`.
+    """
+    with called(name, instance_id):
+        return _start(remote, instance_id, name, order)
+
+
+def _start(remote: Remote, instance_id: str, name: str, order: str) -> dict[str, Any]:
+    screen = console(stderr=True)
+    seen = _last_seq(remote, instance_id) if screen.is_terminal else 0
     call = SlowCall(remote, "POST", path("instances", instance_id, order))
     call.start()
     try:
-        _show_progress(remote, instance_id, call)
+        if screen.is_terminal:
+            _show_progress(screen, remote, instance_id, seen, call)
         started: dict[str, Any] = call.result()["instance"]
     except KeyboardInterrupt:
-        click.echo(
-            f"the {order} goes on; `solar-host instances stop {instance_id[:8]}` would end it", err=True
-        )
+        click.echo(f"the {order} goes on; `solar-host instances stop {name}` would end it", err=True)
         raise
     return started
 
 
-def _show_progress(remote: Remote, instance_id: str, call: SlowCall) -> None:
-    """One line on a terminal until the call is answered; elsewhere nothing."""
-    screen = console(stderr=True)
-    if not screen.is_terminal:
-        return
+def _show_progress(screen: Console, remote: Remote, instance_id: str, seen: int, call: SlowCall) -> None:
+    """One line until the call is answered, with the newest line of the log after the number `seen`."""
     began = time.monotonic()
     with screen.status("asking") as line:
         while call.is_alive():
             with suppress(CommandFailed):  # the call itself tells what is wrong
-                text = _progress(remote, instance_id, time.monotonic() - began)
+                text = _progress(remote, instance_id, seen, time.monotonic() - began)
                 text.truncate(screen.width - SPINNER, overflow="ellipsis")
                 line.update(text)
             call.join(LOOK_S)
 
 
-def _progress(remote: Remote, instance_id: str, elapsed_s: float) -> Text:
+def _progress(remote: Remote, instance_id: str, seen: int, elapsed_s: float) -> Text:
     one = remote.get(path("instances", instance_id))
     log = remote.get(path("instances", instance_id, "logs"), {"tail": 1})
     attempt = f", retry {one['retry_count']}" if one["retry_count"] else ""
     text = Text(f"{plain(one['config']['alias'])} {one['status']}{attempt}, {elapsed_s:.0f} s")
-    if log:
+    if log and log[-1]["seq"] > seen:
         text.append(f"  {plain(log[-1]['line'])}", style="dim")
     return text
+
+
+def _last_seq(remote: Remote, instance_id: str) -> int:
+    """The number of the newest line of its log; 0 without one."""
+    seq = 0
+    with suppress(CommandFailed):  # it never ran, or its log is gone
+        for entry in remote.get(path("instances", instance_id, "logs"), {"tail": 1}):
+            seq = entry["seq"]
+    return seq

@@ -14,7 +14,7 @@ from solarhost.commands.instance_config import CONFIG_FLAGS, request_body
 from solarhost.commands.instance_logs import follow, read
 from solarhost.commands.instance_start import start_instance
 from solarhost.commands.moments import Moment, Since
-from solarhost.commands.names import find_instance
+from solarhost.commands.names import called, find_instance
 from solarhost.commands.output import age, console, print_fields, print_json, print_table
 from solarhost.commands.remote import Remote, path, remote_command
 
@@ -95,7 +95,7 @@ def create(
     if start_it:
         if not as_json:
             click.echo(f"created {made['id']}")
-        made = start_instance(remote, made["id"])
+        made = start_instance(remote, made["id"], made["config"]["alias"])
     if as_json:
         print_json(made)
     else:
@@ -122,7 +122,8 @@ def update(
     if fixed := [key for key in changes if key not in CHANGEABLE]:
         raise BadInput(f"{', '.join(fixed)} can't be changed", "remove the instance and create it anew")
     body = {**changes, "config": {**one["config"], **changes["config"]}}
-    answer = remote.call("PUT", path("instances", one["id"]), body)
+    with called(name, one["id"]):
+        answer = remote.call("PUT", path("instances", one["id"]), body)
     for warning in answer["warnings"]:
         click.echo(f"Warning: {warning}", err=True)
     if as_json:
@@ -136,7 +137,11 @@ def update(
 @remote_command
 def start(remote: Remote, as_json: bool, names: tuple[str, ...]) -> None:
     """Start, and wait until it is ready or has failed."""
-    _each(names, as_json, lambda name: start_instance(remote, find_instance(remote, name)["id"]), "started")
+
+    def started(name: str) -> Mapping[str, Any]:
+        return start_instance(remote, find_instance(remote, name)["id"], name)
+
+    _each(names, as_json, started, "runs on port {port}")
 
 
 @instances.command()
@@ -146,7 +151,7 @@ def stop(remote: Remote, as_json: bool, names: tuple[str, ...]) -> None:
     """Stop, and wait until none of its processes is alive."""
 
     def stopped(name: str) -> Mapping[str, Any]:
-        return _stop(remote, find_instance(remote, name)["id"])
+        return _stop(remote, find_instance(remote, name)["id"], name)
 
     _each(names, as_json, stopped, "stopped")
 
@@ -158,9 +163,9 @@ def restart(remote: Remote, as_json: bool, names: tuple[str, ...]) -> None:
     """Stop it if it runs, then start it."""
 
     def restarted(name: str) -> Mapping[str, Any]:
-        return start_instance(remote, find_instance(remote, name)["id"], "restart")
+        return start_instance(remote, find_instance(remote, name)["id"], name, "restart")
 
-    _each(names, as_json, restarted, "restarted")
+    _each(names, as_json, restarted, "runs on port {port}")
 
 
 @instances.command()
@@ -173,7 +178,7 @@ def rm(remote: Remote, as_json: bool, names: tuple[str, ...], force: bool) -> No
     def remove(name: str) -> Mapping[str, Any]:
         one = find_instance(remote, name)
         if force:
-            _stop(remote, one["id"])
+            _stop(remote, one["id"], name)
         elif one["status"] not in ("stopped", "failed"):
             raise CommandFailed(f"{name} is {one['status']}", "stop it first, or give --force")
         return dict(remote.call("DELETE", path("instances", one["id"]))["instance"])
@@ -220,12 +225,16 @@ def top(remote: Remote, as_json: bool, interval: float, once: bool) -> None:
                 time.sleep(interval)
 
 
-def _stop(remote: Remote, instance_id: str) -> Mapping[str, Any]:
-    return dict(remote.call("POST", path("instances", instance_id, "stop"), answer_s=None)["instance"])
+def _stop(remote: Remote, instance_id: str, name: str) -> Mapping[str, Any]:
+    with called(name, instance_id):
+        return dict(remote.call("POST", path("instances", instance_id, "stop"), answer_s=None)["instance"])
 
 
 def _each(names: Sequence[str], as_json: bool, work: Callable[[str], Mapping[str, Any]], done: str) -> None:
-    """One after the other; a failure is told and the rest is done, and its exit code is the command's."""
+    """One after the other; a failure is told and the rest is done, and its exit code is the command's.
+
+    `done` says what was done, with fields of the instance in braces.
+    """
     results, failed = [], None
     for name in names:
         try:
@@ -237,7 +246,7 @@ def _each(names: Sequence[str], as_json: bool, work: Callable[[str], Mapping[str
             failed = failed or error
         else:
             if not as_json:
-                click.echo(f"{name} {done}")
+                click.echo(f"{name} {done.format_map(results[-1])}")
     if as_json:
         print_json(results)
     if failed is not None:

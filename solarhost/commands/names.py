@@ -1,10 +1,11 @@
 """What an operator means by a name: an id, the unique beginning of one, or a unique alias."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from difflib import get_close_matches
 from typing import Any
 
-from solarhost.commands.failures import BadInput, NoSuchThing
+from solarhost.commands.failures import BadInput, CommandFailed, NoSuchThing
 from solarhost.commands.remote import Remote
 
 LISTING = {"pull": "models pulls"}  # else the plural, and ls
@@ -33,10 +34,28 @@ def choose(
     if len(found) == 1:
         return found[0]
     if found:
-        ids = ", ".join(str(thing[key]) for thing in found)
-        raise BadInput(f"{name!r} may be any of {len(found)} {what}s", f"name one of {ids}")
+        raise BadInput(
+            f"{name!r} may be any of {len(found)} {what}s:",
+            "name it by its id, or by as much of the id as no other has",
+            tuple(_described(thing, key) for thing in found),
+        )
     known = [*aliases, *(str(thing[key]) for thing in things)]
     raise NoSuchThing(f"there is no {what} {name!r}", _suggest(what, name, known))
+
+
+@contextmanager
+def called(name: str, instance_id: str) -> Iterator[None]:
+    """Failures speak of the instance by the name that the operator knows."""
+    try:
+        yield
+    except CommandFailed as error:
+        sentence, hint = (text.replace(instance_id, name) for text in (error.message, error.hint))
+        raise type(error)(sentence, hint, error.details) from error
+
+
+def _described(thing: Mapping[str, Any], key: str) -> str:
+    port = f"port {thing['port']}" if thing.get("port") else None
+    return "  ".join(str(part) for part in (thing[key], thing.get("status"), port) if part)
 
 
 def _suggest(what: str, name: str, known: Iterable[str]) -> str:

@@ -139,7 +139,7 @@ class Remote:
             )
         if status == requests.codes.not_found:
             return NoSuchThing(sentence)
-        details = [f"{field}: {text}" for field, texts in _errors(body) for text in texts]
+        details = [_in_commands(f"{field}: {text}") for field, texts in _errors(body) for text in texts]
         tail = body.get("log_tail")
         if isinstance(tail, list) and tail:
             details += ["the end of its log:", *(str(line) for line in tail)]
@@ -188,12 +188,18 @@ def _sentence(body: Mapping[str, Any]) -> str:
     """A `detail` is a sentence, or an object with the values measured."""
     detail = body.get("detail")
     if isinstance(detail, Mapping):
+        said = next((name for name in ("detail", "reason") if detail.get(name)), "error")
         values = ", ".join(
-            f"{name} {value}" for name, value in detail.items() if name not in ("error", "detail")
+            f"{name} {value}" for name, value in detail.items() if name not in ("error", "detail", said)
         )
-        text = str(detail.get("detail") or detail.get("error", "")).replace("_", " ")
-        return f"{text} ({values})" if values else text
-    return str(detail or "")
+        text = str(detail[said]) if said != "error" else str(detail.get("error", "")).replace("_", " ")
+        return _in_commands(f"{text} ({values})" if values else text)
+    return _in_commands(str(detail or ""))
+
+
+def _in_commands(text: str) -> str:
+    """What the agent tells its clients to call, as an operator calls it."""
+    return text.replace("POST /models/pull", "`solar-host models pull`")
 
 
 def _errors(body: Mapping[str, Any]) -> list[tuple[str, list[str]]]:

@@ -51,7 +51,8 @@ def test_an_instance_from_creation_to_removal(cli, weights):
     made = json.loads(cli("instances", "create", *flags, "--json").stdout)
     assert made["config"]["ctx_size"] == 4096
     assert made["config"]["extra_args"] == ["--lines=30"]
-    assert "started" in cli("instances", "start", made["id"][:6]).stdout
+    started = cli("instances", "start", made["id"][:6]).stdout
+    assert started == f"{made['id'][:6]} runs on port {_port(cli, 'life')}\n"
     # It answers as soon as it listens, and its last lines are read a moment later.
     wait_until(lambda: "listening" in cli("instances", "logs", "life").stdout, 60, "all that it printed")
     assert "running" in cli("instances", "ls").stdout
@@ -66,7 +67,8 @@ def test_an_instance_from_creation_to_removal(cli, weights):
     assert cli("instances", "logs", "life", "--since", "2000-01-01").stdout.count("line ") == 30
     shown = cli("instances", "show", "life").stdout
     assert "idle" in shown.partition("activity")[2].partition("config")[0]
-    assert "stop it before" in cli("instances", "update", "life", "--ctx-size", "1024", code=1).stderr
+    refused = cli("instances", "update", "life", "--ctx-size", "1024", code=1)
+    assert "instance life is running: stop it before" in refused.stderr
     assert "is running" in cli("instances", "rm", "life", code=1).stderr
     cli("instances", "restart", "life")
     assert json.loads(cli("instances", "show", "life", "--json").stdout)["run"] == 2
@@ -80,6 +82,11 @@ def test_an_instance_from_creation_to_removal(cli, weights):
     cli("instances", "rm", "life")
     assert json.loads(cli("instances", "ls", "--json").stdout) == []
     assert "line 29" in cli("instances", "logs", made["id"]).stdout  # its file is still there
+
+
+def _port(cli: Cli, name: str) -> int:
+    port: int = json.loads(cli("instances", "show", name, "--json").stdout)["port"]
+    return port
 
 
 def test_an_instance_from_a_file_changed_by_flags(cli, weights):
@@ -124,7 +131,9 @@ def test_a_failed_start_shows_the_end_of_the_log(cli, weights):
 def test_a_name_that_fits_nothing_or_several(cli, weights):
     for _ in range(2):
         cli("instances", "create", "--alias", "twin", "--model", weights)
-    assert "2 instances" in cli("instances", "start", "twin", code=2).stderr
+    refused = cli("instances", "start", "twin", code=2).stderr
+    assert "2 instances" in refused
+    assert refused.count("  stopped") == 2
     assert "did you mean 'twin'" in cli("instances", "show", "twim", code=3).stderr
     cli("jobs", "show", "nothing", code=3)
     cli("models", "rm", "nothing", code=3)
@@ -147,6 +156,19 @@ def test_a_refused_pull_says_why(cli):
     assert "--ref" in cli("models", "pull", "repo://m:1", code=2).stderr
     assert "No models" in cli("models", "ls").stdout
     assert "HARBOR" in cli("models", "pull", "repo://m:1", "--ref", "p/m:1", code=1).stderr
+
+
+def test_what_the_agent_refuses_is_told_in_commands_and_sentences(make_agent, tmp_path):
+    agent = make_agent(DOCKER_HOST=f"unix://{tmp_path}/no.sock")
+    agent.start()
+    source = ["--alias", "x", "--model-source", "huggingface://org/none"]
+    refused = _cli(agent, "instances", "create", *source, "--start", code=1).stderr
+    assert "`solar-host models pull`" in refused
+    job = tmp_path / "job.json"
+    job.write_text(json.dumps(body("j1", shell("s1", "true"))))
+    refused = _cli(agent, "jobs", "submit", "-f", str(job), code=1).stderr
+    assert "no.sock" in refused
+    assert "executor" not in refused
 
 
 def test_a_wrong_key_and_something_that_is_no_agent(cli):
@@ -211,11 +233,13 @@ def test_a_pull_from_the_hub(make_agent, tmp_path):
             assert "cancelled" in _cli(agent, "models", "cancel", "huggingface://org/model").stdout
             assert b"Error: " in ended.communicate(timeout=60)[0]
         assert ended.returncode == 1
+        hub.fault("model.gguf", status=503, times=1)
         with _spawn(
             agent, "models", "pull", "org/model", "--include", "*.gguf", stdout=subprocess.PIPE
         ) as pull:
             output = pull.communicate(timeout=60)[0].decode()
         assert pull.returncode == 0, output
+        assert output.count("503 Service Unavailable; try 2 of") == 1
         assert output.strip().endswith("models/hf--org--model")
         assert "huggingface://org/model" in _cli(agent, "models", "ls").stdout
         assert "1 files removed" in _cli(agent, "models", "rm", "huggingface://org/model").stdout

@@ -92,6 +92,10 @@ def test_a_conversation_on_a_terminal(talker):
         _environment(talker),
     )
     try:
+        terminal.wait_for("/help lists the commands")
+        terminal.wait_for(">>> ")
+        terminal.type("/help\n")
+        terminal.wait_for("print this")
         terminal.wait_for(">>> ")
         terminal.type("Count to a thousand\n")
         terminal.wait_for("Count to a thousand\r\n")
