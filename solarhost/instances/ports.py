@@ -2,6 +2,7 @@
 
 import errno
 import socket
+from itertools import chain
 from threading import Lock
 from typing import Any
 
@@ -31,8 +32,11 @@ class Ports:
         self._lock = Lock()  # guards _held
         self._held: dict[int, str] = {}
 
-    def take(self, instance_id: str, host: str, wanted: int | None) -> int:
+    def take(self, instance_id: str, host: str, wanted: int | None, former: int | None = None) -> int:
         """The wanted port, or the lowest free one that can be bound on `host`.
+
+        Args:
+            former: preferred to the lowest one, if it is free.
 
         Raises:
             PortTaken: the wanted one is held by another instance or program, or none is free.
@@ -49,9 +53,13 @@ class Ports:
                     raise PortTaken(host, wanted, why)
                 port = wanted
             else:
+                candidates = chain(
+                    [former] if former is not None and former >= self._first else [],
+                    range(self._first, 65536),
+                )
                 free = (
                     port
-                    for port in range(self._first, 65536)
+                    for port in candidates
                     if port not in self._held and not _why_not_bindable(where, port)
                 )
                 port = next(free, 0)

@@ -283,7 +283,7 @@ class Instances:
         with self._lock:
             self._supervisors = self._supervisors | {record.id: supervisor}
         self._announce()
-        return self._render(record), warnings
+        return self._render(record), [*warnings, *self._same_alias(record)]
 
     def update(self, instance_id: str, changes: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
         """Apply the keys present: `config`, `managed_by`, `intent_id`; null clears an owner.
@@ -300,7 +300,18 @@ class Instances:
             self._model_folder(config)
             fields["config"], backend = config, self._backends.of(config)
         record = supervisor.update(backend, lambda now: replace(now, **fields))
+        if "config" in changes:
+            warnings = [*warnings, *self._same_alias(record)]
         return self._render(record), warnings
+
+    def _same_alias(self, record: Record) -> list[str]:
+        """A warning where other instances have its alias too: replicas are meant to, others are not."""
+        alike = (other.id for other in self._store.all() if other.alias == record.alias)
+        others = [other for other in alike if other != record.id]
+        if not others:
+            return []
+        more = f" and of {len(others) - 1} more" if len(others) > 1 else ""
+        return [f"alias '{record.alias}' is also that of instance {others[0]}{more}"]
 
     def _check(self, given: object) -> tuple[dict[str, Any], list[str]]:
         """The config with its defaults, and warnings; see `Backends.check`.

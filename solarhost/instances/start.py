@@ -55,7 +55,13 @@ class Start:
     """
 
     def __init__(
-        self, life: Life, backend: Backend, keeper: Keeper, around: Surroundings, release: Callable[[], None]
+        self,
+        life: Life,
+        backend: Backend,
+        keeper: Keeper,
+        around: Surroundings,
+        release: Callable[[], None],
+        former_port: int | None = None,
     ):
         self.cancelled = Event()
         self.failure: StartFailed | None = None
@@ -66,6 +72,7 @@ class Start:
         self._keeper = keeper
         self._around = around
         self._release = release  # called under the life's lock, when the start is over
+        self._former_port = former_port  # of a restart: clients know it
 
     @property
     def done(self) -> bool:
@@ -124,7 +131,8 @@ class Start:
         """One try with a child of its own; None when it is ready."""
         record = self._life.record
         try:
-            port = self._around.ports.take(record.id, record.bind_host, record.config.get("port"))
+            wanted = record.config.get("port")
+            port = self._around.ports.take(record.id, record.bind_host, wanted, self._former_port)
             gpus = self._around.charges.admit(record.id, record.gpu_ids, record.vram_gb, self.cancelled)
             command = prepare(self._backend, self._around, record, port)
             run = self._keeper.spawn(self._backend, command, port, gpus, self.cancelled)

@@ -69,11 +69,14 @@ class Supervisor:
         """A reading of the server's `/metrics`."""
         self._keeper.on_usage(run, usage)
 
-    def start(self, only_if: Callable[[Record], bool] = lambda _: True) -> Record:
+    def start(
+        self, only_if: Callable[[Record], bool] = lambda _: True, former_port: int | None = None
+    ) -> Record:
         """Start it, or join the start in progress; return once it is ready.
 
         Args:
             only_if: looked at under the lock; when false, nothing is started.
+            former_port: taken again if it is free.
 
         Raises:
             UnknownInstance, Unavailable: it was deleted, or the agent is stopping or can start no thread.
@@ -87,7 +90,7 @@ class Supervisor:
                 return record
             if self._closing:
                 raise Unavailable("the agent is stopping; nothing is started any more")
-            start = self._start or self._begin()
+            start = self._start or self._begin(former_port)
         self._around.changed()
         longest_s = (settings.instance_ready_max_s + settings.stop_timeout_s) * (1 + settings.max_retries)
         with self._life.changed:
@@ -135,7 +138,7 @@ class Supervisor:
                     self.id, f"it was not restarted and still runs: {error}", None, []
                 ) from error
         self.stop()
-        return self.start()
+        return self.start(former_port=record.port)
 
     def update(self, backend: Backend, change: Callable[[Record], Record]) -> Record:
         """Replace its config or owner.
@@ -201,15 +204,15 @@ class Supervisor:
 
     # -- inside
 
-    def _begin(self) -> Start:
+    def _begin(self, former_port: int | None) -> Start:
         """The caller holds the lock, which the start's thread waits for. Raises NoThread."""
-        start = self._carry(None)
+        start = self._carry(None, former_port)
         self._life.move(Status.STARTING, error_message=None, retry_count=0, adopted=False)
         return start
 
-    def _carry(self, run: Run | None) -> Start:
+    def _carry(self, run: Run | None, former_port: int | None = None) -> Start:
         """Let a thread of its own carry a start. The caller holds the lock. Raises NoThread."""
-        start = Start(self._life, self._backend, self._keeper, self._around, self._release)
+        start = Start(self._life, self._backend, self._keeper, self._around, self._release, former_port)
         self._around.threads.spawn(f"start-{self.id}", lambda: start.carry(run))
         self._start = start
         return start

@@ -350,6 +350,10 @@ def test_ports_are_given_once_and_come_back(fake_agent: Agent, make: Maker) -> N
     assert len(set(ports)) == 4
     fake_agent.post(f"/instances/{ids[0]}/stop")
     assert start(fake_agent, ids[0])["port"] == fake_agent.instance(ids[0])["port"]
+    last = max(ids, key=lambda i: fake_agent.instance(i)["port"])
+    before = fake_agent.instance(last)["port"]
+    fake_agent.post(f"/instances/{next(i for i in ids if i != last)}/stop")
+    assert fake_agent.post(f"/instances/{last}/restart").json()["instance"]["port"] == before
 
 
 def test_only_a_settled_instance_can_be_changed_or_deleted(fake_agent: Agent, make: Maker) -> None:

@@ -90,6 +90,11 @@ def test_ports_are_the_lowest_free_ones() -> None:
         assert ports.take("b", "127.0.0.1", None) > given
         ports.give_back("a")
         assert ports.take("c", "127.0.0.1", None) == given
+        later = ports.take("e", "127.0.0.1", None)
+        ports.give_back("c")
+        ports.give_back("e")
+        assert ports.take("e", "127.0.0.1", None, later) == later, "its former one"
+        assert ports.take("c", "127.0.0.1", None, later) == given, "which another has now"
         with pytest.raises(PortTaken, match=str(first)):
             ports.take("d", "127.0.0.1", first)
         with pytest.raises(PortTaken, match="instance c"):

@@ -87,6 +87,20 @@ def test_with_the_default_key_an_instance_is_for_this_machine_unless_it_says_oth
     ]
 
 
+def test_an_alias_that_another_instance_has_is_taken_with_a_warning(client: FlaskClient) -> None:
+    first, second = create(client), create(client)
+    ids = [made["instance"]["id"] for made in (first, second)]
+    assert first["warnings"] == []
+    assert second["warnings"] == [f"alias 'm:1' is also that of instance {ids[0]}"]
+    assert create(client)["warnings"] == [f"alias 'm:1' is also that of instance {ids[0]} and of 1 more"]
+
+    def renamed(alias: str) -> Any:
+        return client.put(f"/instances/{ids[0]}", json={"config": {**CONFIG, "alias": alias}}).get_json()
+
+    assert renamed("m:2")["warnings"] == []
+    assert renamed("m:1")["warnings"] == [f"alias 'm:1' is also that of instance {ids[1]} and of 1 more"]
+
+
 @pytest.mark.parametrize("path", ["/instances", "/resources", "/models"])
 @pytest.mark.parametrize(
     ("headers", "let_in"),
