@@ -6,6 +6,7 @@ from importlib import import_module
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from solarhost import __version__
 from solarhost.commands.failures import INTERRUPTED
@@ -23,6 +24,8 @@ COMMANDS = {
     "resources": "solarhost.commands.resources",
     "serve": "solarhost.commands.serve",
 }
+
+WITHOUT_AGENT = ("config", "doctor", "serve")
 
 # What other tools call it, or what is a command of a group.
 OFTEN_TRIED = {
@@ -92,10 +95,16 @@ class Commands(click.Group):
 @click.option("--url", envvar="SOLAR_HOST_URL", help="Address of the agent to talk to.")
 @click.option("--key", envvar="SOLAR_HOST_KEY", help="Its API key.")
 @click.version_option(__version__, prog_name="solar-host")
-def main(url: str | None, key: str | None) -> None:
+@click.pass_context
+def main(ctx: click.Context, **_address: str | None) -> None:
     """Run, watch and account for model servers on this machine.
 
     Without a command the agent is started. Settings come from the environment and from .env in the
     current folder; the other commands find the agent with them, or with --url and --key,
     which may also follow the command.
     """
+    typed = [name for name in ("url", "key") if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE]
+    if typed and ctx.invoked_subcommand in WITHOUT_AGENT:
+        raise click.UsageError(
+            f"{ctx.invoked_subcommand} takes no --{typed[0]}; the settings say what it needs"
+        )

@@ -422,6 +422,7 @@ def test_the_address_may_come_before_the_command(cli, cli_agent):
     assert nobody in cli("--url", nobody, "instances", "ls", code=5).stderr
     cli("--url", nobody, "instances", "ls", "--url", cli_agent.url)
     cli("--key", "not the key", "instances", "ls", code=4)
+    assert "takes no --url" in cli("--url", nobody, "doctor", code=2).stderr
 
 
 def test_a_link_that_is_not_wanted_can_not_be_tried_again(cli):
