@@ -96,7 +96,7 @@ class Commands(click.Group):
 @click.option("--key", envvar="SOLAR_HOST_KEY", help="Its API key.")
 @click.version_option(__version__, prog_name="solar-host")
 @click.pass_context
-def main(ctx: click.Context, **_address: str | None) -> None:
+def main(ctx: click.Context, /, **_address: str | None) -> None:
     """Run, watch and account for model servers on this machine.
 
     Without a command the agent is started. Settings come from the environment and from .env in the
