@@ -1,17 +1,14 @@
 """`solar-host config`: the settings of the agent that would be started in this folder."""
 
-from collections.abc import Sequence
 from dataclasses import fields
-from difflib import get_close_matches
 from pathlib import Path
 
 import click
-from dotenv import dotenv_values
 
 from solarhost.commands.failures import BadInput
 from solarhost.commands.output import print_fields, print_json
 from solarhost.errors import SettingsError
-from solarhost.settings import Settings, load
+from solarhost.settings import Settings, load, unknown_names
 
 ENV_FILE = Path(".env")
 
@@ -32,7 +29,7 @@ def check(as_json: bool) -> None:
         settings = load(ENV_FILE)
     except SettingsError as error:
         raise BadInput(str(error)) from error
-    strange = misspelt(ENV_FILE)
+    strange = unknown_names(ENV_FILE)
     if as_json:
         print_json({"valid": True, "settings": shown(settings), "warnings": strange})
         return
@@ -52,16 +49,3 @@ def shown(settings: Settings) -> dict[str, object]:
             value = "set" if value and value != setting.default else "not set"
         values[setting.name.upper()] = str(value) if isinstance(value, Path) else value
     return values
-
-
-def misspelt(env_file: Path) -> Sequence[str]:
-    """Variables of `env_file` that are almost a setting."""
-    known = [setting.name.upper() for setting in fields(Settings)]
-    if not env_file.is_file():
-        return []
-    near = {
-        name: get_close_matches(name, known, n=1, cutoff=0.8)
-        for name in dotenv_values(env_file)
-        if name not in known
-    }
-    return [f"{name} is not a setting; did you mean {close[0]}?" for name, close in near.items() if close]

@@ -13,18 +13,19 @@ import requests
 
 from solarhost.commands.checks.agent import health_of_agent, takes_key
 from solarhost.commands.checks.finding import Finding, green, red, yellow
-from solarhost.commands.config import ENV_FILE, misspelt
+from solarhost.commands.config import ENV_FILE
 from solarhost.commands.remote import local_url
 from solarhost.errors import SettingsError
-from solarhost.settings import DEFAULT_API_KEY, Settings, check
+from solarhost.settings import DEFAULT_API_KEY, Settings, check, unknown_names
 
 GIB = 1 << 30
 ALMOST_FULL_GB = 1.0
 
 
 def check_settings(settings: Settings) -> list[Finding]:
-    """Their contradictions, the default key, and what was probably misspelt."""
-    found = [yellow("settings", sentence, f"correct {ENV_FILE}") for sentence in misspelt(ENV_FILE)]
+    """Their contradictions, the default key, and names in `.env` that are none."""
+    step = f"correct {ENV_FILE}, unless it is meant for the model servers"
+    found = [yellow("settings", sentence, step) for sentence in unknown_names(ENV_FILE)]
     try:
         check(settings)
     except SettingsError as error:
