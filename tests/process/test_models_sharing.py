@@ -129,8 +129,7 @@ def test_what_a_pull_waits_for_is_shown_while_it_waits(hub: Hub, make: MakePulle
     hub.add("org/m", model__gguf=noise(1000))
     hub.fault("model.gguf", status=503)
     thread, _ = puller.in_background("huggingface://org/m")
-    wait_for(lambda: puller.store.pulls()[0]["trouble"])
-    [pull] = puller.store.pulls()
+    [pull] = wait_for(lambda: [pull for pull in puller.store.pulls() if pull["trouble"]])
     assert pull["phase"] == "downloading"
     assert pull["trouble"].endswith("answered 503 Service Unavailable; try 2 of 3 in 60 s")
     puller.store.cancel(pull["id"])
