@@ -79,12 +79,12 @@ class Progress:
         self, phase: str | None = None, bytes_done: int | None = None, bytes_total: int | None = None
     ) -> None:
         before = self.snapshot
-        self.snapshot = Snapshot(
-            phase or before.phase,
-            before.bytes_done if bytes_done is None else bytes_done,
-            before.bytes_total if bytes_total is None else bytes_total,
-            self._speed_bps(),
-            before.trouble,
+        self.snapshot = replace(
+            before,
+            phase=phase or before.phase,
+            bytes_done=before.bytes_done if bytes_done is None else bytes_done,
+            bytes_total=before.bytes_total if bytes_total is None else bytes_total,
+            speed_bps=self._speed_bps(),
         )
 
     def _speed_bps(self) -> float | None:
