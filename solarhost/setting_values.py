@@ -7,6 +7,7 @@ environs' own errors, or SettingsError with a sentence of its own) for text that
 import json
 import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from environs import Env
@@ -69,6 +70,22 @@ def folder(env: Env, name: str, default: Any) -> Any:
     if path.exists() and not path.is_dir():
         raise ValueError("it is a file, and a folder is meant")
     return path
+
+
+def authorities(env: Env, name: str, default: Any) -> Any:
+    """A file of certificates; not parsed, which would take each command longer than all else it reads."""
+    value = env.str(name, default)
+    if b"-----BEGIN " not in Path(value).read_bytes():
+        raise ValueError("it holds no certificate in PEM form")
+    return value
+
+
+def engine(env: Env, name: str, default: Any) -> Any:
+    """The socket of an engine on this machine, whose files its containers mount; it may be away."""
+    value = env.str(name, default)
+    if not value.startswith("unix:///"):
+        raise ValueError("it must be unix:// and the path of a socket, such as unix:///var/run/docker.sock")
+    return value
 
 
 def key(env: Env, name: str, default: Any) -> Any:

@@ -6,7 +6,6 @@ Each field carries its variable's documentation, so `docs/settings.md` can be ge
 
 import os
 from dataclasses import MISSING, Field, dataclass, field, fields
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -137,8 +136,10 @@ class Settings:
     )
     harbor_username: str = _setting("", "User of the registry.")
     harbor_password: str = _setting("", "Password or token of the registry.", secret=True)
-    ssl_cert_file: str = _setting("", "CA bundle of a private registry or hub.")
-    requests_ca_bundle: str = _setting("", "The same, under the name that the `requests` library uses.")
+    ssl_cert_file: str = _setting("", "CA bundle of a private registry or hub (PEM).", values.authorities)
+    requests_ca_bundle: str = _setting(
+        "", "The same, under the name that the `requests` library uses.", values.authorities
+    )
 
     # Resources
     gpu_telemetry_override: list[dict[str, Any]] | None = _setting(
@@ -152,7 +153,9 @@ class Settings:
 
     # Jobs
     docker_host: str = _setting(
-        "unix:///var/run/docker.sock", "Socket of the Docker engine that runs job containers."
+        "unix:///var/run/docker.sock",
+        "Socket of this machine's Docker engine, which runs job containers.",
+        values.engine,
     )
     jobs_dir: Path = _setting(Path("jobs"), "Folder of job workspaces, logs and records.", values.folder)
     max_jobs: int = _setting(4, "Jobs at once; further ones wait.", values.whole(1))
@@ -235,21 +238,6 @@ def read(env_file: Path = Path(".env")) -> Settings:
     return Settings(**{setting.name: _read(env, setting) for setting in fields(Settings)})
 
 
-def unknown_names(env_file: Path = Path(".env")) -> list[str]:
-    """A sentence about each name in a readable `env_file` that is no setting."""
-    if not env_file.is_file():
-        return []
-    known = [setting.name.upper() for setting in fields(Settings)]
-    with env_file.open(encoding="utf-8") as file:
-        names = dict.fromkeys(binding.key for binding in parse_stream(file) if binding.key)
-    sentences = []
-    for name in (name for name in names if name not in known):
-        near = get_close_matches(name.upper(), known, n=1, cutoff=0.7)
-        hint = f"did you mean {near[0]}?" if near else "it is only passed on to the model servers"
-        sentences.append(f"{name} in {env_file} is not a setting; {hint}")
-    return sentences
-
-
 def _check_lines(env_file: Path) -> None:
     """Raises SettingsError: a line makes no sense; dotenv would pass over it, and over what it sets."""
     with env_file.open(encoding="utf-8") as file:
@@ -278,6 +266,8 @@ def _read(env: Env, setting: Field[Any]) -> Any:
 
 def _why(error: Exception) -> str:
     """What is wrong with a value, as a part of a sentence."""
+    if isinstance(error, OSError) and error.strerror:
+        return f"it can't be read: {error.strerror}"
     if not isinstance(error, EnvValidationError):
         return str(error).rstrip(".")
     said = " ".join(error.error_messages)  # environs puts the variable's name and a list around them

@@ -52,6 +52,7 @@ _SPECULATION_FLAGS = (
     ("spec_draft_n_max", "--spec-draft-n-max"),
     ("spec_draft_conf_min", "--spec-draft-conf-min"),
 )
+_GET_ONE = "install llama.cpp (https://github.com/ggml-org/llama.cpp), or run `make run`, which builds one"
 _SHARD = re.compile(r"-\d{5}-of-(\d{5}\.gguf)$", re.IGNORECASE)
 
 
@@ -133,14 +134,13 @@ class LlamaCpp:
             if path.is_dir():
                 path /= "llama-server"
             if not (path.is_file() and os.access(path, os.X_OK)):
-                raise CannotStart(f"LLAMA_SERVER_PATH={path} is not an executable file")
+                raise CannotStart(
+                    f"LLAMA_SERVER_PATH={path} is not an executable file: correct it, or {_GET_ONE}"
+                )
             return path.absolute()
         found = shutil.which("llama-server")
         if found is None:
-            raise CannotStart(
-                "llama-server is neither on PATH nor named by LLAMA_SERVER_PATH: install llama.cpp "
-                "(https://github.com/ggml-org/llama.cpp), or run `make run`, which builds one"
-            )
+            raise CannotStart(f"llama-server is neither on PATH nor named by LLAMA_SERVER_PATH: {_GET_ONE}")
         return Path(found).absolute()
 
 

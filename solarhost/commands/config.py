@@ -7,8 +7,9 @@ import click
 
 from solarhost.commands.failures import BadInput
 from solarhost.commands.output import print_fields, print_json
+from solarhost.doubts import doubts
 from solarhost.errors import SettingsError
-from solarhost.settings import Settings, load, unknown_names
+from solarhost.settings import Settings, load
 
 ENV_FILE = Path(".env")
 
@@ -29,7 +30,7 @@ def check(as_json: bool) -> None:
         settings = load(ENV_FILE)
     except SettingsError as error:
         raise BadInput(str(error)) from error
-    strange = unknown_names(ENV_FILE)
+    strange = doubts(settings, ENV_FILE)
     if as_json:
         print_json({"valid": True, "settings": shown(settings), "warnings": strange})
         return

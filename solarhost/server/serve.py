@@ -7,20 +7,21 @@ from typing import Any
 from flask import Flask
 from gunicorn.app.base import BaseApplication
 
+from solarhost.doubts import doubts
 from solarhost.errors import SettingsError
 from solarhost.server.agent import EXIT_SETTINGS, Agent
 from solarhost.server.options import gunicorn_options
-from solarhost.settings import Settings, load, unknown_names
+from solarhost.settings import Settings, load
 
 
 def settings_or_exit() -> Settings:
-    """The settings; a wrong one ends the program with a line that names it, an unknown one gets a line."""
+    """The settings; a wrong one ends the program with a line that names it, a doubtful one gets a line."""
     try:
         settings = load()
     except SettingsError as error:
         sys.stderr.write(f"solar-host: {error}\n")
         sys.exit(EXIT_SETTINGS)
-    for sentence in unknown_names():
+    for sentence in doubts(settings):
         sys.stderr.write(f"solar-host: warning: {sentence}\n")
     return settings
 

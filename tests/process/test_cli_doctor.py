@@ -157,9 +157,10 @@ def test_doctor_is_content_with_a_running_agent(agent, llama_server, tmp_path):
 
 def test_settings_are_checked_without_a_start(tmp_path):
     (tmp_path / ".env").write_text("API_KEY=hidden-key\nMODEL_DIR=x\nMAX_JOBS=2\n")
-    good = _alone(tmp_path, "config", "check")
+    good = _alone(tmp_path, "config", "check", LLAMA_SERVER_PATH="/nowhere")
     assert good.returncode == 0, good.stderr
     assert "did you mean MODELS_DIR" in good.stderr
+    assert "Warning: llama.cpp instances can't start: LLAMA_SERVER_PATH=/nowhere is not" in good.stderr
     assert "hidden-key" not in good.stdout + good.stderr
     assert "MAX_JOBS" in good.stdout
     wrong = _alone(tmp_path, "config", "check", PORT="http")

@@ -283,7 +283,10 @@ def test_a_missing_executable_says_how_to_get_one(make_agent: AgentFactory, weig
     agent = make_agent(LLAMA_SERVER_PATH="/nowhere/llama-server")
     agent.start()
     instance_id = Maker(agent, weights)()
-    assert "LLAMA_SERVER_PATH" in agent.post(f"/instances/{instance_id}/start").json()["detail"]
+    detail = agent.post(f"/instances/{instance_id}/start").json()["detail"]
+    assert detail.startswith("LLAMA_SERVER_PATH=/nowhere/llama-server is not an executable file")
+    assert "install llama.cpp" in detail
+    assert f"warning: llama.cpp instances can't start: {detail}" in agent.log()
 
 
 @pytest.mark.parametrize("flag", ["--never-ready", "--silent"])

@@ -15,7 +15,7 @@ LEVELS = [
     {"logs", "modelstore", "containers"},
     {"backends", "resources"},
     {"instances", "jobs", "control"},
-    {"host"},
+    {"host", "doubts"},
     {"metrics", "rest", "api"},
     {"streams", "websocket"},
     {"app", "ui"},

@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from solarhost.doubts import doubts, unknown_names
 from solarhost.errors import SettingsError
-from solarhost.settings import DEFAULT_API_KEY, Settings, check, read, unknown_names
+from solarhost.settings import DEFAULT_API_KEY, Settings, check, read
 
 
 def test_a_line_that_makes_no_sense_stops_the_start(tmp_path: Path) -> None:
@@ -41,6 +42,9 @@ WRONG = {
     "MODELS_DIR": ["afile"],
     "JOBS_DIR": ["afile"],
     "HF_CACHE_DIR": ["afile"],
+    "SSL_CERT_FILE": ["/nowhere/ca.pem", ".", "afile"],
+    "REQUESTS_CA_BUNDLE": ["/nowhere/ca.pem"],
+    "DOCKER_HOST": ["foo://x", "tcp://127.0.0.1:2375", "/var/run/docker.sock", "unix://docker.sock"],
     "HARBOR_URL": ["http://[", "ftp://h", "http://h:99999", "http://a b"],
     "HF_ENDPOINT": ["http://[", "hub.example.com"],
     "SOLAR_CONTROL_URL": ["http://[", "ftp://h"],
@@ -66,6 +70,7 @@ def test_a_wrong_value_is_refused_by_its_variable(
     name: str, value: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv(name, raising=False)
     Path("afile").touch()
     Path(".env").write_text(f"{name}='{value}'\n")
     if not value.strip():  # nothing but blanks counts as not set
@@ -94,6 +99,11 @@ def test_every_kind_of_value_is_tried() -> None:
             "loud",
             "LOG_LEVEL='loud' is not valid: it must be one of DEBUG, INFO, WARNING, ERROR (",
         ),
+        (
+            "SSL_CERT_FILE",
+            "/nowhere/ca.pem",
+            "SSL_CERT_FILE='/nowhere/ca.pem' is not valid: it can't be read: No such file or directory (",
+        ),
     ],
 )
 def test_a_wrong_value_is_explained_in_one_sentence(
@@ -114,3 +124,19 @@ def test_each_name_that_is_no_setting_is_told(tmp_path: Path) -> None:
         f"HF_HUB_ETAG_TIMEOUT in {env_file} is not a setting; it is only passed on to the model servers",
     ]
     assert unknown_names(tmp_path / "none") == []
+
+
+def test_a_program_that_is_not_there_is_told_and_stops_nothing(tmp_path: Path) -> None:
+    def told() -> list[str]:
+        return doubts(Settings(llama_server_path=str(tmp_path)), tmp_path / "none")
+
+    program = tmp_path / "llama-server"
+    [sentence] = told()
+    assert sentence.startswith(
+        f"llama.cpp instances can't start: LLAMA_SERVER_PATH={program} is not an executable file"
+    )
+    program.touch(0o600)
+    assert told() == [sentence]
+    program.chmod(0o700)
+    assert told() == []
+    assert doubts(Settings(), tmp_path / "none") == []

@@ -15,8 +15,9 @@ from solarhost.commands.checks.agent import health_of_agent, takes_key
 from solarhost.commands.checks.finding import Finding, green, red, yellow
 from solarhost.commands.config import ENV_FILE
 from solarhost.commands.remote import local_url
+from solarhost.doubts import unknown_names
 from solarhost.errors import SettingsError
-from solarhost.settings import DEFAULT_API_KEY, Settings, check, unknown_names
+from solarhost.settings import DEFAULT_API_KEY, Settings, check
 
 GIB = 1 << 30
 ALMOST_FULL_GB = 1.0

@@ -33,7 +33,7 @@ def check_llama_server(settings: Settings) -> list[Finding]:
         ran = run([str(executable), "--version"], VERSION_S)
     except CannotStart as error:
         level = Level.RED if settings.llama_server_path else Level.YELLOW
-        why, step = str(error).partition(": install")[0], "install llama.cpp, or set LLAMA_SERVER_PATH"
+        why, step = str(error).rpartition(": ")[0], "install llama.cpp, or set LLAMA_SERVER_PATH"
         return [Finding(subject, level, why, step)]
     except OSError as error:
         step = "install a build of llama.cpp for this machine"
