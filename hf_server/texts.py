@@ -1,7 +1,7 @@
 """The texts of one request and their vectors, between the request thread and the batcher."""
 
 from collections.abc import Callable, Sequence
-from threading import Event
+from threading import Event, Lock
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,12 +12,13 @@ Vectors = NDArray[np.float32]  # [texts, width]
 
 
 class TextJob:
-    """`wait` is for the request's thread, the rest for the batcher's."""
+    """`wait` is for the request's thread, the rest for the batcher's lanes, several at once."""
 
     def __init__(self, texts: Sequence[list[int]], is_abandoned: Callable[[], bool]):
         self.texts = texts
         self.is_abandoned = is_abandoned
         self.begun = 0  # texts that were given to the model
+        self._lock = Lock()  # guards the two below
         self._vectors: Vectors = np.empty((0, 0), dtype=np.float32)
         self._left = len(texts)
         self._error: ApiError | None = None
@@ -32,11 +33,13 @@ class TextJob:
 
     def put(self, place: int, vector: Vectors) -> None:
         """The vector of the text at `place`, float [width]."""
-        if not len(self._vectors):
-            self._vectors = np.empty((len(self.texts), len(vector)), dtype=np.float32)
-        self._vectors[place] = vector
-        self._left -= 1
-        if not self._left:
+        with self._lock:
+            if not len(self._vectors):
+                self._vectors = np.empty((len(self.texts), len(vector)), dtype=np.float32)
+            self._vectors[place] = vector
+            self._left -= 1
+            is_last = not self._left
+        if is_last:
             self._done.set()
 
     def fail(self, error: ApiError) -> None:

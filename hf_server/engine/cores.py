@@ -28,20 +28,35 @@ def read() -> Reading:
 
 
 class Cores:
-    """Used by the thread that owns the model: the number of threads holds for the one that sets it."""
+    """Watched while there is work: what others do while this process rests says nothing about later."""
 
     def __init__(self, read: Callable[[], Reading] = read):
         self._read = read
-        self._most = torch.get_num_threads()
-        self._last = read()
+        self._most = self._left = torch.get_num_threads()
+        self._begun: Reading | None = read()  # None while resting
+        self._worked_s = 0.0  # since the last judgement, up to `_begun`
+        self._free_s = 0.0  # time of cores meanwhile that was idle or ours
 
-    def adapt(self) -> None:
-        """Look at the cores from time to time, and change the number of threads to fit."""
-        if time.monotonic() - self._last.at < _EVERY_S:
-            return
-        now = self._read()
-        left = (now.idle - self._last.idle + now.own - self._last.own) / (now.at - self._last.at)
-        self._last = now
-        threads = min(self._most, max(1, round(left)))
-        if threads != torch.get_num_threads():
-            torch.set_num_threads(threads)
+    def left(self) -> int:
+        """How many of the cores are there for us, at least 1; judged anew from time to time."""
+        self.resume()
+        assert self._begun is not None
+        if self._worked_s + time.monotonic() - self._begun.at >= _EVERY_S:
+            self.rest()
+            self.resume()
+            self._left = min(self._most, max(1, round(self._free_s / self._worked_s)))
+            self._worked_s = self._free_s = 0.0
+        return self._left
+
+    def rest(self) -> None:
+        """There is nothing to do now."""
+        if self._begun:
+            now = self._read()
+            self._worked_s += now.at - self._begun.at
+            self._free_s += now.idle - self._begun.idle + now.own - self._begun.own
+            self._begun = None
+
+    def resume(self) -> None:
+        """There is something to do."""
+        if self._begun is None:
+            self._begun = self._read()

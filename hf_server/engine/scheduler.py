@@ -106,6 +106,8 @@ class Scheduler(Thread):
     def _take_in(self) -> bool:
         """Move the inbox to the queue, waiting while there is nothing else to do; False to end."""
         idle = not (self._queue or self._prefill or self._answers)
+        if idle:
+            self._cores.rest()
         while True:
             try:
                 generation = self._inbox.get(block=idle)
@@ -117,7 +119,7 @@ class Scheduler(Thread):
             idle = False
 
     def _turn(self) -> None:
-        self._cores.adapt()
+        torch.set_num_threads(self._cores.left())
         self._drop_abandoned()
         self._admit()
         if self._answers:

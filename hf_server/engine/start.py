@@ -31,6 +31,7 @@ from hf_server.options import Options
 
 _CPU_PASS_TOKENS = 1024  # of an embedding pass; more gain nothing on CPU
 _GPU_PASS_TOKENS = 32768
+_CPU_LANES = 4  # at most, where there are as many cores
 _MEMORY_SHARE = 0.6  # of what is free once the weights are loaded, for keys and values
 
 OnStage = Callable[[str], None]
@@ -140,11 +141,11 @@ def _encoding(
     on_stage("warming up")
     with torch.inference_mode():
         ids = tokenizer("warm up")["input_ids"]
-        try_out = partial(packed_if_possible, model, lambda: encoder.encode([ids, ids]))
-        checkpoint.explained(try_out, options)
+        checkpoint.explained(lambda: encoder.encode([ids, ids]), options)
     on_cpu = model.device.type == "cpu"
     batcher = Batcher(
         encoder,
+        lanes=min(_CPU_LANES, torch.get_num_threads()) if on_cpu and _is_unchanging(model, options) else 1,
         pass_tokens=_CPU_PASS_TOKENS if on_cpu else _GPU_PASS_TOKENS,
         max_queue=options.max_queue,
         metrics=metrics,
@@ -152,6 +153,17 @@ def _encoding(
     batcher.start()
     max_tokens = min(options.max_length, _positions(model), tokenizer.model_max_length)
     return VectorEngine(tokenizer, batcher, max_tokens, labels, str(model.device))
+
+
+def _is_unchanging(model: Any, options: Options) -> bool:
+    """True when passes leave no trace in the model, so that several threads may use it at once.
+
+    Rotary positions that stretch with the text are computed anew within a pass, and kept in the model.
+    """
+    kinds = {getattr(module, "rope_type", None) for module in model.modules()}
+    return not options.trust_remote_code and not any(
+        kind == "longrope" or (isinstance(kind, str) and "dynamic" in kind) for kind in kinds
+    )
 
 
 def _load(auto_class: Any, options: Options) -> Any:

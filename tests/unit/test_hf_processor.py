@@ -1,13 +1,19 @@
 """How hf_server uses the processor: packed weights, and as many threads as there are cores left."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from threading import Barrier
 
+import numpy as np
 import pytest
 import torch
 from transformers import BertConfig, BertModel, LlamaConfig, LlamaForCausalLM, MambaConfig, MambaForCausalLM
 
+from hf_server.engine.batcher import Batcher
 from hf_server.engine.cores import Cores, Reading
+from hf_server.engine.encoder import Encoder
 from hf_server.engine.packing import PackedLinear, packed_if_possible
+from hf_server.metrics import Metrics
+from hf_server.texts import TextJob, Vectors
 
 IDS = torch.tensor([[5, 6, 7, 8]])
 SMALL = {"vocab_size": 100, "hidden_size": 64, "num_hidden_layers": 2}
@@ -66,19 +72,57 @@ def test_threads_follow_the_cores_that_others_leave():
     readings = [
         Reading(at=0, idle=100, own=10),
         Reading(at=1, idle=100.1, own=10.5),  # others took 1.4 of two cores
+        Reading(at=1, idle=100.1, own=10.5),
         Reading(at=2, idle=101, own=11.3),  # they are gone
+        Reading(at=2, idle=101, own=11.3),
         Reading(at=3, idle=101, own=11.6),  # and back, and more of them
+        Reading(at=3, idle=101, own=11.6),
     ]
     cores = Cores(iter(readings).__next__)
-    seen = []
-    for _ in readings[1:]:
-        cores.adapt()
-        seen.append(torch.get_num_threads())
-    assert seen == [1, 2, 1]
+    assert [cores.left() for _ in range(3)] == [1, 2, 1]
 
 
 @pytest.mark.usefixtures("two_threads")
 def test_no_more_threads_than_torch_had():
-    readings = [Reading(at=0, idle=0, own=0), Reading(at=1, idle=64, own=2)]
-    Cores(iter(readings).__next__).adapt()
-    assert torch.get_num_threads() == 2
+    readings = [Reading(at=0, idle=0, own=0), *2 * [Reading(at=1, idle=64, own=2)]]
+    assert Cores(iter(readings).__next__).left() == 2
+
+
+@pytest.mark.usefixtures("two_threads")
+def test_what_others_do_while_there_is_no_work_does_not_count():
+    readings = [
+        Reading(at=0, idle=0, own=0),
+        Reading(at=0.6, idle=0.6, own=0.6),  # one core was ours, one idle: rest
+        Reading(at=60, idle=0.6, own=0.6),  # others took both in between: resume
+        *2 * [Reading(at=60.1, idle=0.7, own=0.7)],
+    ]
+    cores = Cores(iter(readings).__next__)
+    cores.rest()
+    cores.resume()
+    assert cores.left() == 2
+
+
+class Rooms(Encoder):
+    """Counts how many passes are under way; the first two go on only together."""
+
+    def __init__(self) -> None:
+        self.can_pad = True
+        self.together = Barrier(2)
+        self.threads: list[int] = []
+
+    def encode(self, texts: Sequence[list[int]]) -> Vectors:
+        self.threads.append(torch.get_num_threads())
+        self.together.wait(timeout=30)
+        return np.array([[sum(ids)] for ids in texts], dtype=np.float32)
+
+
+@pytest.mark.usefixtures("two_threads")
+def test_the_texts_of_one_request_are_shared_among_the_lanes():
+    encoder = Rooms()
+    batcher = Batcher(encoder, lanes=2, pass_tokens=1024, max_queue=4, metrics=Metrics())
+    batcher.start()
+    job = TextJob([[place, 1] for place in range(10)], lambda: False)
+    batcher.submit(job)
+    assert job.wait()[:, 0].tolist() == [place + 1 for place in range(10)]
+    batcher.close()
+    assert encoder.threads == [1, 1]
