@@ -117,6 +117,7 @@ class LogBook:
         self._remove(gone)
         instance = self._instance(instance_id)
         self._catch_up(instance, files)
+        instance.channel.settle()
         instance.run_seq = instance.channel.next_seq
         kept = {file.path.name for file in files if file not in gone}
         instance.ledger.begin(run, path.name, instance.channel.next_seq, kept)

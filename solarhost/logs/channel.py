@@ -50,6 +50,7 @@ class Channel:
         self._raw_bytes = 0
         self._listeners = 0
         self._closed = False
+        self._settled = False
 
     @property
     def next_seq(self) -> int:
@@ -104,6 +105,13 @@ class Channel:
             chunks = self._from(first)
         return [line for chunk in chunks for line in chunk.numbered(first)]
 
+    def settle(self) -> None:
+        """Every line that an earlier agent showed has its number again; a higher one is of another life."""
+        if not self._settled:
+            with self._changed:
+                self._settled = True
+                self._changed.notify_all()
+
     def clear(self) -> None:
         """Forget the lines; numbers go on."""
         with self._changed:
@@ -124,7 +132,7 @@ class Channel:
         with self._changed:
             self._listeners += 1
             first = self._first_seq
-            if since is not None and since < self._next_seq:  # above: numbers of another life, start over
+            if since is not None and not self._is_foreign(since + 1):
                 first = since + 1
             if tail is not None:
                 first = max(first, self._next_seq - tail)
@@ -139,6 +147,9 @@ class Channel:
         deadline = time.monotonic() + timeout_s
         with self._changed:
             while first >= self._next_seq and not self._closed:
+                if self._is_foreign(first):
+                    first = self._first_seq  # start over
+                    continue
                 if (left := deadline - time.monotonic()) <= 0:
                     return None
                 self._changed.wait(left)
@@ -149,6 +160,10 @@ class Channel:
         if start > first:
             self._counters.lost(start - first)
         return LogBatch(start - first, start, chunks)
+
+    def _is_foreign(self, first: int) -> bool:
+        """True when the line before `first` was not numbered here. The caller holds the lock."""
+        return self._settled and first > self._next_seq
 
     def _from(self, first: int) -> list[Chunk]:
         """The chunks that hold number `first` and those after it. The caller holds the lock."""

@@ -66,6 +66,9 @@ class Intake:
         seq = self._channel.next_seq + shown_next
         self._ledger.advance(Checkpoint(self._path.name, offset, seq, tuple(cuts)))
 
+    def reached_end(self) -> None:
+        self._channel.settle()
+
     def grew(self, read_up_to: int) -> None:
         trim(self._path, self._instance_id, self._file_max_bytes, read_up_to, self._problems)
 

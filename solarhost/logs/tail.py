@@ -32,6 +32,9 @@ class Reader(Protocol):
     def note(self, offset: int, cuts: Sequence[int], shown_next: int = 0) -> None:
         """All before `offset` was given out; keep that, together with `shown_next` lines about to be."""
 
+    def reached_end(self) -> None:
+        """All that the file holds for now was handed on; called each time."""
+
     def grew(self, read_up_to: int) -> None:
         """The file is that long; called now and then, for its size cap."""
 
@@ -113,6 +116,7 @@ class LogTail(Thread):
         size = self._read(descriptor)
         if size == BLOCK:
             return False
+        self._reader.reached_end()
         self._show_progress()
         if ending:
             self._finish()

@@ -318,6 +318,24 @@ def test_a_stream_outlives_a_restart_of_its_instance(agent):
     assert not cursor.closed
 
 
+def test_a_stream_goes_on_after_a_kill_without_the_lines_that_it_had(agent):
+    first = agent()
+    with followed(first, b"a\nb\nc\n") as path:
+        ledger = path.parent / f"{ID}.lines.json"
+        noted = ledger.read_bytes()
+        until(lambda: first.book.last_lines(ID, 1) == ["c"])
+    first.close()
+    ledger.write_bytes(noted)  # as a killed agent leaves it
+    second = agent()
+    known, foreign = second.book.subscribe(ID, since=2), second.book.subscribe(ID, since=99)
+    assert known.next(0) is None
+    append(path, b"d\n")
+    tail = second.book.follow(ID, path, 1, nothing)
+    assert known.next(10).lines == ["d"]
+    assert foreign.next(10).lines == ["a", "b", "c", "d"]
+    tail.stop()
+
+
 def test_the_next_agent_goes_on_where_the_last_one_stopped(agent):
     first = agent()
     path = first.book.begin_run(ID, "model", 1)
