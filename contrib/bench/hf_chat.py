@@ -12,7 +12,6 @@ import statistics
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack
 from pathlib import Path
 from threading import Event
 
@@ -25,8 +24,7 @@ from contrib.bench.hf_load import (
     Caller,
     Running,
     in_parallel,
-    ours,
-    peer,
+    in_turns,
     percentile,
     transformers_serve,
 )
@@ -37,15 +35,15 @@ ROUNDS = times(3)
 APART_S = 0.05
 WORDS = ["hello", "world", "the", "quick", "brown", "fox", "jumps", "over"]
 PROMPTS = [" ".join(WORDS[(n + i) % 8] for i in range(8 + 6 * n)) for n in range(CLIENTS)]
+BATCHING = ("--continuous-batching", "--cb-num-blocks", "64")  # as many as the eight need
 LENGTHS = [64, 40, 96, 56, 80, 48, 72, 88]
 
 
 def measure() -> Iterator[Figure]:
-    with tempfile.TemporaryDirectory() as name, ExitStack() as stack:
-        folder = save_model(Path(name))
-        servers = [stack.enter_context(ours(folder, "causal", "--max-length", "1024"))]
-        if PEER_SITE:
-            servers.append(stack.enter_context(peer(folder, "causal", "--max-length", "1024")))
+    with (
+        tempfile.TemporaryDirectory() as name,
+        in_turns(folder := save_model(Path(name)), "causal", "--max-length", "1024") as servers,
+    ):
         together: dict[str, list[float]] = {server.name: [] for server in servers}
         alone: dict[str, list[float]] = {server.name: [] for server in servers}
         cpu: dict[str, list[float]] = {server.name: [] for server in servers}
@@ -65,10 +63,17 @@ def measure() -> Iterator[Figure]:
         folder = save_model(Path(name))
         yield from by_itself(folder)
         if PEER_SITE:
-            with transformers_serve(folder) as server:
-                chat(server, 0, 8)  # warm
-                rate = tokens_per_s(server)
-            yield Figure(name="chat_transformers_serve", value=rate, unit="tokens/s", note="measured last")
+            yield served("chat_transformers_serve", folder)
+            yield served("chat_transformers_serve_batching", folder, *BATCHING)
+
+
+def served(name: str, folder: Path, *arguments: str) -> Figure:
+    """The same load on `transformers serve`."""
+    with transformers_serve(folder, *arguments) as server:
+        chat(server, 0, 8)  # warm
+        rates = [tokens_per_s(server) for _ in range(ROUNDS)]
+    note = f"measured last, median of {ROUNDS}"
+    return Figure(name=name, value=statistics.median(rates), unit="tokens/s", note=note)
 
 
 def report(

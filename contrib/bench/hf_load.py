@@ -17,7 +17,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Thread
@@ -111,10 +111,20 @@ def peer(model: Path, kind: str, *arguments: str) -> Iterator[Running]:
 
 
 @contextmanager
-def transformers_serve(model: Path) -> Iterator[Running]:
+def in_turns(model: Path, kind: str, *arguments: str) -> Iterator[list[Running]]:
+    """Ours, and the peer's where it is known."""
+    with ExitStack() as stack:
+        servers = [stack.enter_context(ours(model, kind, *arguments))]
+        if PEER_SITE:
+            servers.append(stack.enter_context(peer(model, kind, *arguments)))
+        yield servers
+
+
+@contextmanager
+def transformers_serve(model: Path, *arguments: str) -> Iterator[Running]:
     """The server that comes with transformers; it wants to be asked for the model by its folder."""
     program = "from transformers.cli.transformers import main; main()"
-    command = ["-c", program, "serve", str(model), "--device", "cpu"]
+    command = ["-c", program, "serve", str(model), "--device", "cpu", *arguments]
     with _started("transformers", command, str(PEER_SITE), str(model)) as running:
         yield running
 

@@ -22,7 +22,8 @@ def measure() -> Iterator[Figure]:
             body = {"job_id": f"job-{number}", "vram_gb": 1, "ram_gb": 0}
             assert agent.post("/resources/reservations", json=body).status_code == 201
         before, asked, after = (
-            load(agent.url + path, agent.key, CONNECTIONS, SECONDS) for path in ("/", "/resources", "/")
+            load(agent.url + path, {"X-API-Key": agent.key}, CONNECTIONS, SECONDS)
+            for path in ("/", "/resources", "/")
         )
     other_ms = (before.p99_ms + after.p99_ms) / 2
     yield Figure(

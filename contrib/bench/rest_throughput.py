@@ -60,9 +60,9 @@ def _compare(name: str, agent: Agent, peer: Peer | None, while_: str) -> Iterato
     """Ours and the peer's in turns: requests a second, and the 99th percentile of their latency."""
     ours, theirs = [], []
     for _ in range(ROUNDS):
-        ours.append(load(f"{agent.url}/instances", agent.key, CONNECTIONS, ROUND_S))
+        ours.append(load(f"{agent.url}/instances", {"X-API-Key": agent.key}, CONNECTIONS, ROUND_S))
         if peer:
-            theirs.append(load(f"{peer.url}/instances", peer.key, CONNECTIONS, ROUND_S))
+            theirs.append(load(f"{peer.url}/instances", {"X-API-Key": peer.key}, CONNECTIONS, ROUND_S))
     rate = statistics.median(round_.rate for round_ in ours)
     p99_ms = statistics.median(round_.p99_ms for round_ in ours)
     note = f"{CONNECTIONS} connections, {INSTANCES} instances; {while_}"
