@@ -9,6 +9,7 @@ from typing import Any
 
 from solarhost import strictjson
 from solarhost.errors import StoreError
+from solarhost.shortages import why
 
 # Changes with a file's content: inode, size, time of modification in nanoseconds.
 Stamp = tuple[int, int, int]
@@ -61,7 +62,7 @@ def write_text(path: Path, text: str, mode: int = 0o600, *, durable: bool = True
     except OSError as error:
         with suppress(OSError):
             draft.unlink()
-        raise StoreError(f"{path} could not be written: {error.strerror or error}") from error
+        raise StoreError(f"{path} could not be written: {why(error)}") from error
     return written
 
 
@@ -89,7 +90,7 @@ def read_json(path: Path) -> Any:
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise Unreadable(path, error.strerror or str(error)) from error
+        raise Unreadable(path, why(error)) from error
     except (ValueError, RecursionError) as error:  # bad JSON, bad UTF-8, absurd nesting
         raise Unreadable(path, str(error)) from error
     if data is None:  # somebody wrote `null`, which is not the same as no file
@@ -110,7 +111,7 @@ def set_aside(path: Path) -> Path:
     try:
         path.rename(aside)
     except OSError as error:
-        raise StoreError(f"{path} could not be set aside: {error.strerror or error}") from error
+        raise StoreError(f"{path} could not be set aside: {why(error)}") from error
     return aside
 
 

@@ -22,6 +22,7 @@ from solarhost.jobs.logfile import LogPart
 from solarhost.logs.frames import text_frame
 from solarhost.places import Places
 from solarhost.settings import Settings
+from solarhost.shortages import why
 from solarhost.threads import NoThread
 from solarhost.websocket import StreamSocket, close_frame
 
@@ -118,7 +119,7 @@ class Streams:
                 g.stream = StreamSocket(request.environ["gunicorn.socket"].raw, self._ping_interval_s)
             except OSError as error:
                 self._host.places.leave()
-                raise Unavailable(f"no stream can be opened: {error.strerror}") from error
+                raise Unavailable(f"no stream can be opened: {why(error)}") from error
             self._open += 1
         request.environ["gunicorn.socket"] = g.stream
         # Frames are encoded once for all clients, so none is compressed for one of them.

@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Sequence
 from threading import Event, Lock, Thread
 
+from solarhost import shortages
 from solarhost.errors import Unavailable
 
 logger = logging.getLogger(__name__)
@@ -16,10 +17,7 @@ class NoThread(Unavailable):
     retry_after_s = 5
 
     def __init__(self, name: str):
-        super().__init__(
-            f"no thread can be started for {name}: the system's limit is reached "
-            "(`ulimit -u`, `pids.max` of the control group, TasksMax of systemd)"
-        )
+        super().__init__(f"no thread can be started for {name}: {shortages.threads()}")
 
 
 def begin(thread: Thread) -> None:

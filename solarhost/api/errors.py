@@ -9,6 +9,7 @@ from flask import Flask, Response, jsonify
 from werkzeug.exceptions import HTTPException
 
 from solarhost.errors import Conflict, InvalidRequest, NotFound, SolarHostError, StoreError, Unavailable
+from solarhost.shortages import refused
 
 logger = logging.getLogger(__name__)
 
@@ -85,6 +86,9 @@ def _texts(messages: Any) -> list[str]:
 
 
 def _unexpected(error: Exception) -> tuple[Response, int]:
+    if words := refused(error):
+        logger.warning("a call failed", exc_info=error)
+        return answer(Unavailable(words))
     incident = uuid.uuid4().hex[:12]
     logger.error("unexpected error %s", incident, exc_info=error)
     return jsonify({"detail": f"unexpected error {incident}; the agent's log has it", "id": incident}), 500

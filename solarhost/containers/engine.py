@@ -18,6 +18,7 @@ from solarhost.containers.errors import ContainerGone, EngineAway, EngineRefused
 from solarhost.containers.images import Credentials, auth_header
 from solarhost.containers.longcall import LongCall
 from solarhost.containers.output import Output
+from solarhost.shortages import why
 
 PING_S = 3
 REMOVAL_S = 10.0
@@ -306,4 +307,4 @@ def _cause(error: Exception) -> str:
     cause: BaseException = error
     while cause.__context__ is not None:
         cause = cause.__context__
-    return getattr(cause, "strerror", None) or str(cause)
+    return why(cause) if isinstance(cause, OSError) else str(cause)

@@ -15,6 +15,7 @@ from threading import Lock
 
 from solarhost.containers.errors import CallCut, ContainerGone, EngineAway, EngineRefused
 from solarhost.errors import SolarHostError
+from solarhost.shortages import why
 
 CHUNK_BYTES = 256 * 1024
 HEADER_LIMIT = 64 * 1024
@@ -36,7 +37,10 @@ class LongCall:
         self._doing = doing
         self._lock = Lock()  # guards _was_cut, and closing against cutting: a closed number may be reused
         self._was_cut = False
-        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        except OSError as error:
+            raise EngineAway(address, why(error)) from error
         self._head = b""
         lines = [f"{method} {target} HTTP/1.0", "Host: docker", "Content-Length: 0"]
         lines += [f"{name}: {value}" for name, value in (headers or {}).items()]
@@ -46,7 +50,7 @@ class LongCall:
             self._socket.sendall(("\r\n".join(lines) + "\r\n\r\n").encode())
         except OSError as error:
             self.close()
-            raise EngineAway(address, error.strerror or str(error)) from error
+            raise EngineAway(address, why(error)) from error
 
     def await_answer(self, timeout_s: float | None) -> None:
         """Wait for the answer's header; None waits as long as it takes. On an error the call is closed.
@@ -65,7 +69,7 @@ class LongCall:
             self._socket.settimeout(None)
         except OSError as error:
             self.close()
-            raise EngineAway(self._address, error.strerror or str(error)) from error
+            raise EngineAway(self._address, why(error)) from error
         except SolarHostError:
             self.close()
             raise

@@ -7,7 +7,6 @@ A look needs a descriptor. Where none is free nobody is taken for dead: it is tr
 `Unseen` is raised.
 """
 
-import errno
 import logging
 import os
 import time
@@ -19,11 +18,11 @@ from typing import TypeVar
 import psutil
 
 from solarhost.errors import Unavailable
+from solarhost.shortages import is_shortage, why
 
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
-SHORTAGES = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 PATIENCE_S = 5.0  # how long a look is tried again while something is short
 RETRY_S = 0.05
 
@@ -47,10 +46,10 @@ def patiently(look: Callable[[], T]) -> T:
         try:
             return look()
         except OSError as error:
-            if error.errno not in SHORTAGES:
+            if not is_shortage(error):
                 raise
             if time.monotonic() >= deadline:
-                raise Unseen(f"what runs on this machine can't be seen: {error.strerror}") from error
+                raise Unseen(f"what runs on this machine can't be seen: {why(error)}") from error
         time.sleep(RETRY_S)
 
 

@@ -30,6 +30,7 @@ from solarhost.instances.store import InstanceStore
 from solarhost.logs.book import LogBook
 from solarhost.resources.charges import InstanceCharges
 from solarhost.settings import Settings
+from solarhost.shortages import why
 from solarhost.threads import NoThread, ThreadGroup
 from solarhost.times import now_iso
 
@@ -94,7 +95,7 @@ class Keeper:
             try:
                 child = spawn(command.argv, environment, mark, log_path)
             except OSError as error:
-                raise CannotStart(f"{command.argv[0]} can't be run: {error.strerror or error}") from error
+                raise CannotStart(f"{command.argv[0]} can't be run: {why(error)}") from error
             try:
                 process = ProcessId(child.pid, start_mark(child.pid), mark.digest)
                 life.note(process=process, started_at=now_iso())

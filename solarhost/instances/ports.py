@@ -7,6 +7,7 @@ from threading import Lock
 from typing import Any
 
 from solarhost.errors import SolarHostError
+from solarhost.shortages import why
 
 
 class PortTaken(SolarHostError):
@@ -48,9 +49,9 @@ class Ports:
                 holder = self._held.get(wanted)
                 if holder not in (None, instance_id):
                     raise PortTaken(host, wanted, f"instance {holder} has it")
-                why = _why_not_bindable(where, wanted)
-                if why:
-                    raise PortTaken(host, wanted, why)
+                obstacle = _why_not_bindable(where, wanted)
+                if obstacle:
+                    raise PortTaken(host, wanted, obstacle)
                 port = wanted
             else:
                 candidates = chain(
@@ -83,12 +84,14 @@ def _resolve(host: str) -> tuple[Any, ...]:
 
     Raises:
         NoSuchAddress: the name or number means nothing here.
+        OSError: no descriptor is free.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         return tuple(socket.getaddrinfo(host, 0, family, socket.SOCK_STREAM)[0][4])
     except OSError as error:
-        raise NoSuchAddress(host, error.strerror or str(error)) from error
+        socket.socket(family).close()  # says so where none is free; the resolver then says anything
+        raise NoSuchAddress(host, why(error)) from error
     except UnicodeError as error:  # a label that no name can have
         raise NoSuchAddress(host, str(error)) from error
 
@@ -107,10 +110,9 @@ def _why_not_bindable(where: tuple[Any, ...], port: int) -> str | None:
             probe.bind((host, port, *scope))
             probe.listen(1)
         except OSError as error:
-            why = error.strerror or str(error)
             if error.errno in (errno.EADDRINUSE, errno.EACCES):
-                return why
-            raise NoSuchAddress(host, why) from error
+                return why(error)
+            raise NoSuchAddress(host, why(error)) from error
     return None
 
 

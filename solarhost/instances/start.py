@@ -17,6 +17,7 @@ from solarhost.instances.readiness import Limits, NotReady, wait_until_ready
 from solarhost.instances.record import Record, source_to_resolve
 from solarhost.instances.run import Run
 from solarhost.instances.status import Reason, Status
+from solarhost.shortages import refused
 
 logger = logging.getLogger(__name__)
 
@@ -90,8 +91,8 @@ class Start:
             logger.exception("instance %s: start", self._life.id)
             insist(self._end_former)
             self._keeper.give_back()
-            known = isinstance(error, SolarHostError)
-            words = str(error) if known else "an unexpected error in the agent; its own log says more"
+            known = str(error) if isinstance(error, SolarHostError) else refused(error)
+            words = known or "an unexpected error in the agent; its own log says more"
             failure = Failure(Ending(Reason.SPAWN_ERROR, words), hopeless=True)
         if failure is not None:
             self._fail(failure.ending)

@@ -21,6 +21,7 @@ from solarhost.jobs.workspace import Workspaces
 from solarhost.logs.redaction import Redactor
 from solarhost.problems import Problems
 from solarhost.settings import Settings
+from solarhost.shortages import refused
 from solarhost.threads import NoThread
 from solarhost.times import now_iso
 
@@ -75,9 +76,10 @@ class JobRun:
         try:
             try:
                 self._run()
-            except Exception:  # the thread's last line of defence: the record must not stay `running`
-                logger.exception("job %s: failed by a defect of the agent", self._job_id)
-                self._end(Status.FAILED, "an unexpected error of the agent; its log has the details")
+            except Exception as error:  # the last line of defence: the record must not stay `running`
+                logger.exception("job %s: failed by the agent itself", self._job_id)
+                words = refused(error) or "an unexpected error of the agent; its log has the details"
+                self._end(Status.FAILED, words)
         except Detached:
             logger.info("job %s: left to the next agent", self._job_id)
 

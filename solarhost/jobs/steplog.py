@@ -17,6 +17,7 @@ from solarhost.files import Unreadable, read_json, write_json
 from solarhost.jobs.lines import Splitter
 from solarhost.jobs.logfile import LogExtent
 from solarhost.logs.redaction import Redactor
+from solarhost.shortages import why
 from solarhost.times import now_iso
 
 logger = logging.getLogger(__name__)
@@ -81,7 +82,7 @@ class StepLog:
                 self._resume(os.fstat(self._file).st_size)
                 os.ftruncate(self._file, self._size)
             except OSError as error:
-                raise StoreError(f"{self._path} can't be opened: {error.strerror or error}") from error
+                raise StoreError(f"{self._path} can't be opened: {why(error)}") from error
             self._checkpoint()
 
     def close(self) -> None:

@@ -12,6 +12,7 @@ from solarhost.files import Unreadable, read_json, set_aside, write_json
 from solarhost.jobs.errors import InvalidJob, JobExists, NoSuchJob
 from solarhost.jobs.records import Job
 from solarhost.problems import Problems
+from solarhost.shortages import why
 
 logger = logging.getLogger(__name__)
 
@@ -42,7 +43,7 @@ class JobStore:
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             paths = sorted([*self._folder.glob("*.json"), *self._folder.glob("*.gone")])
         except OSError as error:
-            raise StoreError(f"{self._folder} can't be used: {error.strerror or error}") from error
+            raise StoreError(f"{self._folder} can't be used: {why(error)}") from error
         with self._lock:
             for path in paths:
                 try:
@@ -109,7 +110,7 @@ class JobStore:
             except FileNotFoundError:
                 pass
             except OSError as error:
-                raise StoreError(f"record of job {job_id} can't be removed: {error.strerror}") from error
+                raise StoreError(f"record of job {job_id} can't be removed: {why(error)}") from error
             del self._jobs[job_id]
             if not job.is_told:
                 self._gone[job.uid] = job

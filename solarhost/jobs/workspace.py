@@ -13,6 +13,7 @@ from solarhost.files import write_json
 from solarhost.jobs.definitions import StepDefinition
 from solarhost.jobs.errors import InsufficientStorage, JobExists
 from solarhost.jobs.records import Job
+from solarhost.shortages import why
 
 FOLDERS = ("models", "data", "output", "config", "logs", ".cache")
 GIB = 1024**3
@@ -44,7 +45,7 @@ class Workspaces:
         try:
             available_gb = round(shutil.disk_usage(self.folder).free / GIB, 2)
         except OSError as error:
-            raise StoreError(f"the disk of {self.folder} can't be measured: {error.strerror}") from error
+            raise StoreError(f"the disk of {self.folder} can't be measured: {why(error)}") from error
         if available_gb < required_gb:
             raise InsufficientStorage(required_gb, available_gb)
 
@@ -79,7 +80,7 @@ class Workspaces:
             ) from error
         except OSError as error:
             shutil.rmtree(draft, ignore_errors=True)
-            raise StoreError(f"workspace of job {job.id} can't be made: {error.strerror or error}") from error
+            raise StoreError(f"workspace of job {job.id} can't be made: {why(error)}") from error
         except StoreError:
             shutil.rmtree(draft, ignore_errors=True)
             raise
@@ -112,7 +113,7 @@ class Workspaces:
         except FileNotFoundError:
             return
         except OSError as error:
-            raise StoreError(f"workspace {path} can't be deleted: {error.strerror or error}") from error
+            raise StoreError(f"workspace {path} can't be deleted: {why(error)}") from error
 
     def _hf_cache(self, workspace: Path) -> Path:
         """The host's cache where one is set, else the job's own, which goes with it."""

@@ -25,6 +25,7 @@ from solarhost.logs.redaction import Redactor
 from solarhost.logs.retention import expendable
 from solarhost.logs.tail import LogTail
 from solarhost.problems import Problems
+from solarhost.shortages import why
 from solarhost.threads import begin, join_by
 
 logger = logging.getLogger(__name__)
@@ -111,7 +112,7 @@ class LogBook:
             os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
         except OSError as error:
             raise StoreError(
-                f"no log file for instance {instance_id} could be made in {self._folder}: {error.strerror}"
+                f"no log file for instance {instance_id} could be made in {self._folder}: {why(error)}"
             ) from error
         gone = expendable(files, oldest=0.0, needed=self._needed({instance_id}))
         self._remove(gone)
@@ -196,9 +197,7 @@ class LogBook:
         except FileNotFoundError as error:
             raise NotFound(f"the log file of instance {instance_id} is gone") from error
         except OSError as error:
-            raise StoreError(
-                f"no log file of instance {instance_id} can be read: {error.strerror}"
-            ) from error
+            raise StoreError(f"no log file of instance {instance_id} can be read: {why(error)}") from error
         timestamp = datetime.fromtimestamp(changed, UTC).isoformat()
         numbered = [LogLine(seq, timestamp, line) for seq, line in enumerate(found)]
         return numbered if since is None else numbered[max(0, since + 1) :]

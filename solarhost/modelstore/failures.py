@@ -3,6 +3,7 @@
 import errno
 
 from solarhost.errors import Unavailable
+from solarhost.shortages import is_shortage, why
 
 STATUS = {
     "invalid_request": 400,
@@ -40,6 +41,8 @@ class PullError(Unavailable):
 def could_not_write(error: Exception) -> PullError:
     """Our own disk's refusal (an OSError, or an error that one caused) as the failure of a pull."""
     cause = error if isinstance(error, OSError) else error.__cause__
+    if isinstance(cause, OSError) and is_shortage(cause):
+        return PullError("model_pull_failed", f"the system refused what it needs: {why(cause)}")
     full = isinstance(cause, OSError) and cause.errno in (errno.ENOSPC, errno.EDQUOT)
     return PullError("insufficient_storage" if full else "model_pull_failed", f"could not write: {error}")
 

@@ -17,6 +17,7 @@ from solarhost.files import Stamp, Unreadable, read_json, set_aside, stamp, writ
 from solarhost.modelstore.sources import unsafe_path
 from solarhost.problems import Problems
 from solarhost.shapes import check_fields
+from solarhost.shortages import why
 
 logger = logging.getLogger(__name__)
 
@@ -198,7 +199,7 @@ class Manifest:
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise StoreError(f"{self._folder} could not be made: {error.strerror}") from error
+            raise StoreError(f"{self._folder} could not be made: {why(error)}") from error
         listed = [*(entry.as_json(self._folder) for entry in entries), *unknown]
         lines = ",\n".join(json.dumps(entry, ensure_ascii=False) for entry in listed)
         written = write_text(self.path, f'{{"models": [\n{lines}\n]}}', 0o644)

@@ -18,6 +18,7 @@ from solarhost.modelstore.sources import MalformedSource, Scheme, Source, is_mod
 from solarhost.modelstore.staging import Leftovers, files_in
 from solarhost.problems import Problems
 from solarhost.settings import Settings
+from solarhost.shortages import why
 from solarhost.threads import PeriodicThread, join_by
 
 SWEEP_INTERVAL_S = 3600.0
@@ -204,7 +205,7 @@ class ModelStore:
         try:
             path.stat()
         except OSError as error:
-            raise NotPulled(source.uri, f"{path}: {error.strerror}") from error
+            raise NotPulled(source.uri, f"{path}: {why(error)}") from error
         return path
 
     def _as_json(self, entry: Entry) -> dict[str, Any]:

@@ -10,7 +10,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 # A part may import from its own level's earlier rows and from below, never from above.
 LEVELS = [
-    {"errors", "times", "strictjson", "shapes", "__init__"},
+    {"errors", "times", "shortages", "strictjson", "shapes", "__init__"},
     {"threads", "files", "settings", "problems", "events", "places", "net", "setting_values"},
     {"logs", "modelstore", "containers"},
     {"backends", "resources"},
