@@ -5,14 +5,13 @@ import logging
 import uuid
 
 from flask import Flask, Response, jsonify, request
-from werkzeug.exceptions import HTTPException
+from werkzeug.exceptions import ClientDisconnected, HTTPException
 
 from hf_server import chat, classify, completions, embeddings
-from hf_server.errors import ApiError, BodyTooLarge, UnknownPath, WrongKey, WrongMethod
+from hf_server.errors import ApiError, BodyTooLarge, RequestTimeout, UnknownPath, WrongKey, WrongMethod
 from hf_server.service import Service
 
 _OPEN = ("/health",)
-_DRAIN_BYTES = 256 * 1024 * 1024
 
 logger = logging.getLogger("hf_server")
 
@@ -67,8 +66,9 @@ def _add_errors(app: Flask) -> None:
 
     @app.errorhandler(HTTPException)
     def http_error(error: HTTPException) -> Response:
+        if isinstance(error, ClientDisconnected):
+            return api_error(RequestTimeout("the body did not arrive in time"))
         if error.code == 413:
-            _drain()
             limit = app.config["MAX_CONTENT_LENGTH"]
             return api_error(BodyTooLarge(f"the body has more than {limit} bytes"))
         if error.code == 404:
@@ -84,14 +84,6 @@ def _add_errors(app: Flask) -> None:
         error_id = uuid.uuid4().hex[:12]
         logger.error("event=unexpected_error id=%s path=%s", error_id, request.path, exc_info=error)
         return api_error(ApiError(f"unexpected error {error_id}; the server's log has the reason"))
-
-
-def _drain() -> None:
-    """Read a refused body, within limits: many clients look at an answer only once they have sent it all."""
-    stream = request.environ["wsgi.input"]
-    left = min(request.content_length or _DRAIN_BYTES, _DRAIN_BYTES)
-    while left > 0 and (chunk := stream.read(min(left, 65536))):
-        left -= len(chunk)
 
 
 def _add_system(app: Flask, service: Service) -> None:

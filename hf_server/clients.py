@@ -1,9 +1,6 @@
 """Noticing that a client went away, without waiting for a write to fail."""
 
 import socket
-import struct
-
-_SEND_TIMEOUT_S = 60
 
 
 class Client:
@@ -12,10 +9,6 @@ class Client:
     def __init__(self, connection: socket.socket | None):
         self._connection = connection
         self._given_up = False
-        if connection is not None:
-            # A client that reads nothing for so long ends its own request, not a thread of ours.
-            limit = struct.pack("ll", _SEND_TIMEOUT_S, 0)
-            connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
 
     def give_up(self) -> None:
         """The answer can't be delivered any more."""

@@ -64,10 +64,24 @@ class WrongMethod(ApiError):
     code = "method_not_supported"
 
 
+class RequestTimeout(ApiError):
+    """The client began a request and did not go on with it."""
+
+    status = 408
+    kind = "invalid_request_error"
+    code = "request_timeout"
+
+
 class BodyTooLarge(ApiError):
     status = 413
     kind = "invalid_request_error"
     code = "body_too_large"
+
+
+class HeadTooLarge(ApiError):
+    status = 431
+    kind = "invalid_request_error"
+    code = "head_too_large"
 
 
 class Overloaded(ApiError):

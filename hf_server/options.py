@@ -54,9 +54,9 @@ class Options:
         return (64 if self.model_type == "vision" else 16) * 1024 * 1024
 
     @property
-    def threads(self) -> int:
-        """Request threads: all that may wait or run, and some that answer `/health` and refusals."""
-        return self.max_queue + self.max_batch + 16
+    def connections(self) -> int:
+        """Open at once: all whose requests may wait or run, and as many again as clients tend to keep."""
+        return self.max_queue + self.max_batch + 1024
 
 
 def parse(arguments: Sequence[str]) -> Options:

@@ -35,9 +35,8 @@ class Server(BaseApplication):  # type: ignore[misc]
             else f"{options.host}:{options.port}",
             "proc_name": f"hf_server {options.alias}",
             "workers": 1,
-            "worker_class": "gthread",
-            "threads": options.threads,
-            "worker_connections": options.threads + 1024,
+            "worker_class": "hf_server.worker.PatientWorker",
+            "worker_connections": options.connections,
             "keepalive": 75,
             "timeout": 0,  # loading may hold the interpreter for long; whoever runs us watches /health
             "graceful_timeout": 3,
