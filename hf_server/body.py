@@ -70,8 +70,10 @@ class Body:
 
 
 def is_number(value: object) -> bool:
-    """True for a finite JSON number."""
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    """True for a finite JSON number; a whole one may be too large for a float."""
+    if isinstance(value, float):
+        return math.isfinite(value)
+    return isinstance(value, int) and not isinstance(value, bool)
 
 
 def text(value: object, param: str) -> str:

@@ -1,7 +1,6 @@
 """Pictures from data URIs and, where allowed, from public addresses; bounded in bytes and in pixels."""
 
 import base64
-import binascii
 import io
 import ipaddress
 import socket
@@ -14,8 +13,10 @@ from urllib3.exceptions import HTTPError
 
 from hf_server.errors import BadRequest
 
+MAX_IMAGES = 32  # of one request
 MAX_BYTES = 10 * 1024 * 1024
 MAX_PIXELS = 40_000_000
+MAX_PIXELS_TOGETHER = 100_000_000  # of one request; each takes three bytes of memory
 _FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP")
 _TIMEOUT = Timeout(connect=5, read=10)
 _REDIRECTS = 3
@@ -38,19 +39,22 @@ class ImageLoader:
         self._allow_urls = allow_urls
         self._resolve = resolve or _addresses
 
-    def load(self, address: str, param: str) -> Image.Image:
+    def load(self, address: str, param: str, max_pixels: int = MAX_PIXELS) -> Image.Image:
         """The picture behind a data URI or URL, upright, in RGB.
 
         Raises:
             BadRequest: it is too large, damaged, of an unknown kind, or may not be fetched.
         """
+        return decode(self._bytes(address, param), param, max_pixels)
+
+    def _bytes(self, address: str, param: str) -> bytes:
         if address.startswith("data:"):
-            return decode(_data(address, param), param)
-        if urlsplit(address).scheme not in ("http", "https"):
+            return _data(address, param)
+        if not address.lower().startswith(("http://", "https://")):
             raise BadRequest(f"'{param}' must be a data URI or an http(s) address", param)
         if not self._allow_urls:
             raise BadRequest("this server takes images as data URIs only; it fetches no addresses", param)
-        return decode(self._fetch(address, param), param)
+        return self._fetch(address, param)
 
     def _fetch(self, address: str, param: str) -> bytes:
         for _ in range(_REDIRECTS + 1):
@@ -89,7 +93,26 @@ class ImageLoader:
         return response
 
 
-def decode(data: bytes, param: str) -> Image.Image:
+class RequestImages:
+    """The images of one request, loaded one by one: never too many, nor too many pixels together."""
+
+    def __init__(self, loader: ImageLoader):
+        self._loader = loader
+        self._count = 0
+        self._pixels = 0
+
+    def load(self, address: str, param: str) -> Image.Image:
+        """The next picture; see `ImageLoader.load`. Raises BadRequest."""
+        self._count += 1
+        if self._count > MAX_IMAGES:
+            raise BadRequest(f"at most {MAX_IMAGES} images are taken", param)
+        left = MAX_PIXELS_TOGETHER - self._pixels
+        picture = self._loader.load(address, param, min(MAX_PIXELS, left))
+        self._pixels += picture.width * picture.height
+        return picture
+
+
+def decode(data: bytes, param: str, max_pixels: int = MAX_PIXELS) -> Image.Image:
     """The picture in `data`; its size is checked from the header, before any pixel is unpacked."""
     if len(data) > MAX_BYTES:
         raise BadRequest(
@@ -98,9 +121,11 @@ def decode(data: bytes, param: str) -> Image.Image:
     try:
         picture = Image.open(io.BytesIO(data), formats=_FORMATS)
         width, height = picture.size
-        if width * height > MAX_PIXELS:
+        if width * height > max_pixels:
             raise BadRequest(
-                f"the image in '{param}' has {width}x{height} pixels; at most {MAX_PIXELS} are taken", param
+                f"the image in '{param}' has {width}x{height} pixels; at most {MAX_PIXELS} are taken, "
+                f"and {MAX_PIXELS_TOGETHER} of all images of a request together",
+                param,
             )
         picture.load()
         return ImageOps.exif_transpose(picture).convert("RGB")
@@ -122,7 +147,7 @@ def _data(address: str, param: str) -> bytes:
         raise BadRequest(f"the image in '{param}' has {size} bytes; at most {MAX_BYTES} are taken", param)
     try:
         return base64.b64decode(payload, validate=True)
-    except binascii.Error as error:
+    except ValueError as error:
         raise BadRequest(f"'{param}' is not valid base64: {error}", param) from error
 
 

@@ -8,11 +8,10 @@ from PIL.Image import Image as Picture
 from hf_server import body
 from hf_server.body import Body
 from hf_server.errors import BadRequest
-from hf_server.images import ImageLoader
+from hf_server.images import ImageLoader, RequestImages
 
 _ROLES = ("system", "developer", "user", "assistant", "tool", "function")
 _MAX_MESSAGES = 4096
-_MAX_IMAGES = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,13 +38,11 @@ def read_messages(request: Body, images: ImageLoader) -> list[Message]:
     values = request.required("messages")
     if not isinstance(values, list) or not 1 <= len(values) <= _MAX_MESSAGES:
         raise BadRequest(f"'messages' must be a list of 1 to {_MAX_MESSAGES} messages", "messages")
-    messages = [_message(value, f"messages[{place}]", images) for place, value in enumerate(values)]
-    if sum(len(message.images) for message in messages) > _MAX_IMAGES:
-        raise BadRequest(f"at most {_MAX_IMAGES} images are taken", "messages")
-    return messages
+    pictures = RequestImages(images)
+    return [_message(value, f"messages[{place}]", pictures) for place, value in enumerate(values)]
 
 
-def _message(value: Any, param: str, images: ImageLoader) -> Message:
+def _message(value: Any, param: str, images: RequestImages) -> Message:
     if not isinstance(value, dict):
         raise BadRequest(f"'{param}' must be an object", param)
     role = value.get("role")
@@ -56,7 +53,7 @@ def _message(value: Any, param: str, images: ImageLoader) -> Message:
     return Message(role, _content(value.get("content"), role, f"{param}.content", images))
 
 
-def _content(value: Any, role: str, param: str, images: ImageLoader) -> tuple[str | Image, ...]:
+def _content(value: Any, role: str, param: str, images: RequestImages) -> tuple[str | Image, ...]:
     if value is None and role == "assistant":
         return ("",)
     if isinstance(value, list) and value:
@@ -64,7 +61,7 @@ def _content(value: Any, role: str, param: str, images: ImageLoader) -> tuple[st
     return (body.text(value, param),)
 
 
-def _part(value: Any, param: str, images: ImageLoader) -> str | Image:
+def _part(value: Any, param: str, images: RequestImages) -> str | Image:
     if not isinstance(value, dict):
         raise BadRequest(f"'{param}' must be an object", param)
     kind = value.get("type")

@@ -1,5 +1,6 @@
 """What chat and completions share in a request: limits, sampling, and fields that can't be honoured."""
 
+import re
 from dataclasses import dataclass
 
 from hf_server import body
@@ -11,6 +12,7 @@ _MAX_TOKENS = 1 << 30
 _MAX_STOPS = 16
 _MAX_STOP_LENGTH = 1024
 _MAX_BIASES = 1024
+_TOKEN = re.compile(r"[0-9]{1,9}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +82,7 @@ def _logit_bias(request: Body, vocabulary: int) -> dict[int, float]:
         raise BadRequest(f"'logit_bias' must map at most {_MAX_BIASES} token ids to numbers", "logit_bias")
     biases = {}
     for token, bias in value.items():
-        if not token.isdecimal() or int(token) >= vocabulary or not body.is_number(bias):
+        if not _TOKEN.fullmatch(token) or int(token) >= vocabulary or not body.is_number(bias):
             raise BadRequest(f"'logit_bias' must map token ids below {vocabulary} to numbers", "logit_bias")
-        biases[int(token)] = max(-100.0, min(100.0, float(bias)))
+        biases[int(token)] = float(max(-100, min(100, bias)))
     return biases

@@ -4,7 +4,6 @@ A stream holds a request thread, so streams are counted and capped below the num
 """
 
 import base64
-import binascii
 import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -226,7 +225,7 @@ def _is_upgrade() -> bool:
     headers = request.headers
     try:
         nonce = base64.b64decode(headers.get("Sec-WebSocket-Key", ""), validate=True)
-    except binascii.Error:
+    except ValueError:  # of bytes that are no ASCII, too
         return False
     upgrades = "upgrade" in headers.get("Connection", "").lower()
     return upgrades and len(nonce) == 16 and headers.get("Sec-WebSocket-Version") == "13"

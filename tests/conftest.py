@@ -1,5 +1,6 @@
 """What tests share: the real servers and models, and a running agent."""
 
+import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -18,10 +19,10 @@ AgentFactory = Callable[..., Agent]
 Exhausted = Callable[..., AbstractContextManager[None]]
 
 # The same examples each time, so that a red test is the fault of a change; `--hypothesis-profile=long` looks
-# further (with `--timeout=0`).
+# further (with `--timeout=0`; `FUZZ_EXAMPLES` of each test).
 COMMON = {"deadline": None, "suppress_health_check": list(HealthCheck), "print_blob": True}
 settings.register_profile("same", derandomize=True, max_examples=30, **COMMON)
-settings.register_profile("long", max_examples=5000, **COMMON)
+settings.register_profile("long", max_examples=int(os.environ.get("FUZZ_EXAMPLES", "5000")), **COMMON)
 settings.load_profile("same")
 
 

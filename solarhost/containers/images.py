@@ -11,6 +11,8 @@ from solarhost import strictjson
 from solarhost.containers.errors import EngineRefused
 from solarhost.containers.longcall import LongCall
 
+LINE_MAX_BYTES = 1 << 20
+
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
@@ -46,9 +48,9 @@ def pull_progress(call: LongCall, doing: str) -> Iterator[str]:
         if "error" in event:
             raise EngineRefused(doing, str(event["error"]))
         status = str(event.get("status", ""))
-        detail = event.get("progressDetail") or {}
-        if detail.get("total"):
-            layers[str(event.get("id"))] = (int(detail.get("current", 0)), int(detail["total"]))
+        match event:
+            case {"id": str(layer), "progressDetail": {"current": int(done), "total": int(total)}}:
+                layers[layer] = (done, total)
         if layers and time.monotonic() - told_s >= 1.0:
             told_s = time.monotonic()
             done, total = (sum(numbers) for numbers in zip(*layers.values(), strict=True))
@@ -59,6 +61,8 @@ def pull_progress(call: LongCall, doing: str) -> Iterator[str]:
 def _events(call: LongCall, doing: str) -> Iterator[dict[str, Any]]:
     pending = b""
     while data := call.read():
+        if len(pending) > LINE_MAX_BYTES:
+            raise EngineRefused(doing, "its progress can't be read: a line does not end")
         *lines, pending = (pending + data).split(b"\n")
         for line in lines:
             if line.strip():

@@ -127,5 +127,5 @@ def engine_message(body: bytes) -> str:
     text = body.decode("utf-8", "replace").strip()
     try:
         return str(json.loads(text)["message"])
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, LookupError, TypeError, RecursionError):
         return text

@@ -11,10 +11,10 @@ class News(NamedTuple):
     name: str
     data: Any = None
 
-    @property
-    def fields(self) -> dict[str, Any]:
-        """The data of an event of control; empty when it is not the object that it should be."""
-        return self.data if isinstance(self.data, dict) else {}
+    def text(self, field: str) -> str | None:
+        """A field of an event of control; None when there is none, or it is no text as it should be."""
+        value = self.data.get(field) if isinstance(self.data, dict) else None
+        return value if isinstance(value, str) else None
 
 
 class Inbox:

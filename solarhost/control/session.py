@@ -104,19 +104,19 @@ class Session:
             case "registration_ack":
                 self._welcomed = self._unintroduced = True
                 self._outbox.listen()
-                host_id = news.fields.get("host_id")
+                host_id = news.text("host_id")
                 if self._record.move(LinkState.REGISTERED, host_id=host_id):
-                    logger.info("control: registered as %s (%s)", news.fields.get("host_name"), host_id)
+                    logger.info("control: registered as %s (%s)", news.text("host_name"), host_id)
             case "confirmed":
                 self._answered = True
             case "pending":
                 self._welcomed = True
                 if self._record.move(LinkState.PENDING):
-                    logger.info("control: waiting for approval as %s", news.fields.get("pending_id"))
+                    logger.info("control: waiting for approval as %s", news.text("pending_id"))
             case "rejected":
                 raise rejection(news)
             case "connect_error":
-                raise Unauthorized(f"it refuses this host: {news.fields.get('message') or news.data}")
+                raise Unauthorized(f"it refuses this host: {news.text('message') or news.data}")
             case "disconnect":
                 raise LinkDown(f"the connection ended ({news.data})")
 
@@ -190,4 +190,4 @@ class Session:
 
 
 def rejection(news: News) -> Rejected:
-    return Rejected(f"this host was rejected: {news.fields.get('reason') or 'no reason given'}")
+    return Rejected(f"this host was rejected: {news.text('reason') or 'no reason given'}")

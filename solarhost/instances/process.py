@@ -7,6 +7,7 @@ in its environment that carries this host's identity, the instance, and a digest
 
 import hashlib
 import os
+import re
 import select
 import signal
 import subprocess
@@ -23,6 +24,7 @@ from solarhost.instances import census
 from solarhost.settings import environment_without_secrets
 
 MARK = "SOLAR_HOST_CHILD"
+_RUN = re.compile(r"[0-9]{1,18}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +58,7 @@ class Mark:
     @classmethod
     def parse(cls, text: str) -> "Mark | None":
         parts = text.split(":")
-        if len(parts) != 4 or not parts[2].isdigit():
+        if len(parts) != 4 or not _RUN.fullmatch(parts[2]):
             return None
         return cls(parts[0], parts[1], int(parts[2]), parts[3])
 

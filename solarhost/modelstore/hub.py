@@ -6,7 +6,7 @@ deletes it on failure, and it has no limit on a list that never comes in full.
 
 import httpx2
 import requests
-from huggingface_hub import HfApi, hf_hub_url
+from huggingface_hub import HfApi, ModelInfo, hf_hub_url
 from huggingface_hub.errors import GatedRepoError, HfHubHTTPError, OfflineModeIsEnabled
 from huggingface_hub.utils import build_hf_headers  # type: ignore[attr-defined]  # it is documented
 
@@ -39,16 +39,12 @@ class Hub:
             raise broken(error, self._stall_s) from error
         except ValueError as error:
             raise Interrupted("the hub's answer is not JSON") from error
-        files = []
-        for sibling in info.siblings or []:
-            if sibling.size is None or sibling.blob_id is None or info.sha is None:
-                raise PullError(
-                    "model_pull_failed", f"the hub states no size or id for {sibling.rfilename!r}", status=502
-                )
-            digest = f"sha256:{sibling.lfs.sha256}" if sibling.lfs else f"git:{sibling.blob_id}"
-            files.append(RemoteFile(sibling.rfilename, sibling.size, digest))
-        self._revision = info.sha or ""
-        return Listing(self._revision, files)
+        except (LookupError, TypeError, AttributeError, RecursionError) as error:
+            raise PullError(
+                "model_pull_failed", f"the hub's answer can't be read: {error!r}", status=502
+            ) from error
+        self._revision = str(info.sha)
+        return Listing(self._revision, files_of_model(info))
 
     def open(self, file: RemoteFile, start: int, end: int) -> requests.Response:
         url = hf_hub_url(self._model_id, file.name, revision=self._revision, endpoint=self._endpoint)
@@ -87,3 +83,15 @@ class Hub:
             "auth_failed",
             f"{self._model_id!r} is gated: accept its terms on the hub, and set HF_TOKEN to your token",
         )
+
+
+def files_of_model(info: ModelInfo) -> list[RemoteFile]:
+    """The files that the hub names: large ones by the sha256 of their bytes, the others as git does."""
+    return [
+        RemoteFile(
+            sibling.rfilename,
+            sibling.size,  # type: ignore[arg-type]  # `check_files` looks at it
+            f"sha256:{sibling.lfs.sha256}" if sibling.lfs else f"git:{sibling.blob_id}",
+        )
+        for sibling in info.siblings or []
+    ]

@@ -5,7 +5,6 @@ two minutes over a wrong password; its request function is used without those re
 """
 
 import hashlib
-import re
 from collections.abc import Callable, Mapping
 from typing import Any
 from urllib.parse import urlsplit
@@ -28,7 +27,6 @@ _MANIFEST_TYPES = (
     "application/vnd.oci.image.manifest.v1+json",
     "application/vnd.docker.distribution.manifest.v2+json",
 )
-_SHA256 = re.compile(r"sha256:[0-9a-f]{64}")
 _request: Callable[..., requests.Response] = oras.provider.Registry.do_request.__wrapped__
 
 
@@ -112,26 +110,11 @@ def files_of_manifest(body: bytes) -> list[RemoteFile]:
             raise PullError(
                 "model_pull_failed", "the reference names an index of images, not an artifact", status=502
             )
-        layers = [
-            (layer.get("annotations") or {}, layer["digest"], layer["size"]) for layer in manifest["layers"]
-        ]
+        files = []
+        for layer in manifest["layers"]:
+            title = (layer.get("annotations") or {}).get(oras.defaults.annotation_title)
+            if title is not None:  # else it is no file; the oras command line skips it too
+                files.append(RemoteFile(title, layer["size"], str(layer["digest"])))
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise PullError("model_pull_failed", f"the manifest can't be read: {error!r}", status=502) from error
-    files = []
-    for annotations, digest, size in layers:
-        title = annotations.get(oras.defaults.annotation_title)
-        if title is None:
-            continue  # not a file; the oras command line skips it too
-        if (
-            not isinstance(title, str)
-            or not isinstance(size, int)
-            or size < 0
-            or not _SHA256.fullmatch(str(digest))
-        ):
-            raise PullError(
-                "model_pull_failed",
-                f"the manifest's layer {title!r} has no usable size or sha256",
-                status=502,
-            )
-        files.append(RemoteFile(title, size, digest))
     return files

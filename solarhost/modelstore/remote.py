@@ -1,6 +1,7 @@
 """What a source of models offers to the worker that downloads one."""
 
 import hashlib
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
@@ -10,6 +11,9 @@ import requests
 
 from solarhost.modelstore.failures import PullError
 from solarhost.modelstore.sources import unsafe_path
+
+SIZE_MAX = 1 << 62  # beyond what any disk takes, and a size that everyone can calculate with
+_DIGEST = re.compile(r"sha256:[0-9a-f]{64}|git:[0-9a-f]{40}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,14 +64,25 @@ class Checksum:
         return self._wanted in (f"sha256:{self.sha256}", f"git:{self._git.hexdigest()}")
 
 
-def check_names(files: Sequence[RemoteFile]) -> None:
+def check_files(files: Sequence[RemoteFile]) -> None:
     """Make sure that the files of a listing can be laid out in one folder, and not outside it.
+
+    Their types are checked too: a listing is what somebody elsewhere wrote, and a digest becomes a file name.
 
     Raises:
         PullError: naming the file that breaks a rule.
     """
     seen: set[str] = set()
     for file in files:
+        if not isinstance(file.name, str):
+            raise PullError("model_pull_failed", f"a file is called {file.name!r}", status=502)
+        is_size = isinstance(file.size, int) and 0 <= file.size <= SIZE_MAX
+        if not is_size or not _DIGEST.fullmatch(file.digest):
+            raise PullError(
+                "model_pull_failed",
+                f"the source states no usable size or checksum of {file.name!r}",
+                status=502,
+            )
         if why := unsafe_path(file.name):
             raise PullError("model_pull_failed", f"the file name {file.name!r} {why}", status=502)
         if file.name in seen:

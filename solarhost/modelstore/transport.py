@@ -104,15 +104,16 @@ def shown(url: str) -> str:
 def retry_after_s(headers: Mapping[str, str]) -> float:
     """How long the server asks to be left alone; 0 when it doesn't say."""
     text = headers.get("Retry-After", "")
-    if text.isdigit():
+    if text.isascii() and text.isdigit():
         return min(float(text), LONGEST_WAIT_S)
     try:
         moment = parsedate_to_datetime(text)
-    except ValueError:
+        if moment.tzinfo is None:
+            moment = moment.replace(tzinfo=UTC)
+        wait_s = (moment - datetime.now(UTC)).total_seconds()
+    except (ValueError, OverflowError):  # no date, or one that no calendar has
         return 0.0
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=UTC)
-    return min(max(0.0, (moment - datetime.now(UTC)).total_seconds()), LONGEST_WAIT_S)
+    return min(max(0.0, wait_s), LONGEST_WAIT_S)
 
 
 class Retries:

@@ -28,7 +28,7 @@ from solarhost.modelstore.download import CHUNK_BYTES, Download
 from solarhost.modelstore.failures import Interrupted, PullError, could_not_write
 from solarhost.modelstore.filters import matches
 from solarhost.modelstore.job import Job
-from solarhost.modelstore.remote import Checksum, Listing, Remote, RemoteFile, check_names
+from solarhost.modelstore.remote import Checksum, Listing, Remote, RemoteFile, check_files
 from solarhost.modelstore.staging import Staging, regular_size
 from solarhost.modelstore.transport import Retries
 
@@ -91,7 +91,7 @@ class Worker:
                 return listing
 
     def _selection(self, listing: Listing) -> list[RemoteFile]:
-        check_names(listing.files)
+        check_files(listing.files)
         job = self._job
         wanted = [file for file in listing.files if matches(file.name, job.filters)]
         if not wanted:

@@ -1,5 +1,6 @@
 """What the kernel says about processes: who descends from whom, and what they hold."""
 
+import re
 from collections import defaultdict
 from collections.abc import Collection
 from contextlib import suppress
@@ -9,6 +10,7 @@ import psutil
 
 PROC = Path("/proc")
 CGROUPS = Path("/sys/fs/cgroup")
+_INDEX = re.compile(r"[0-9]{1,9}")
 
 
 def lineage(pid: int) -> frozenset[int]:
@@ -47,7 +49,7 @@ def visible_gpus(pid: int) -> list[int | str]:
     for variable in environment:
         key, _, value = variable.decode(errors="replace").partition("=")
         if key == "CUDA_VISIBLE_DEVICES":
-            return [int(name) if name.isdecimal() else name for name in value.split(",") if name]
+            return [int(name) if _INDEX.fullmatch(name) else name for name in value.split(",") if name]
     return []
 
 

@@ -44,7 +44,8 @@ BODIES: dict[tuple[str, str], Any] = {
         "job_id": "one",
         "name": "n",
         "steps": [
-            {"name": "s", "image": "i", "command": ["a"], "environment": {"A": "b"}, "gpu": {"count": 1}}
+            {"name": "s", "image": "i", "command": ["a"], "environment": {"A": "b"}, "gpu": {"count": 1}},
+            {"name": "t", "image": "i", "gpu": {"device_ids": ["0"]}},
         ],
         "training_config": {"a": [1]},
         "retention_hours": 1,

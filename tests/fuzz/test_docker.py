@@ -8,21 +8,23 @@ from itertools import pairwise
 from pathlib import Path
 from struct import pack
 from tempfile import TemporaryDirectory
+from typing import Any
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from solarhost.containers.errors import EngineAway, EngineRefused
 from solarhost.containers.images import pull_progress
 from solarhost.containers.longcall import LongCall
 from solarhost.containers.output import Output
+from tests.fuzz.strategies import mutated
 
 STAMP = b"2026-11-30T04:57:06.645034295Z "
 HEADS = [b"HTTP/1.1 200 OK\r\n\r\n", b"HTTP/1.1 404 Not Found\r\n\r\n", b"HTTP/1.0 500 x\r\nA: b\r\n\r\n"]
-EVENTS = [
-    b'{"status": "Downloading", "id": "a", "progressDetail": {"current": 1, "total": 5}}\n',
-    b'{"error": "no space"}\n',
-    b'{"status": "Done"}\n',
+EVENTS: list[Any] = [
+    {"status": "Downloading", "id": "a", "progressDetail": {"current": 1, "total": 5}},
+    {"error": "no space", "errorDetail": {"message": "no space"}},
+    {"status": "Done"},
 ]
 
 
@@ -51,9 +53,12 @@ def cut(data: bytes, places: list[int]) -> list[bytes]:
 
 places = st.lists(st.integers(0, 10_000), max_size=5)
 heads = st.sampled_from(HEADS) | st.binary(max_size=60).map(lambda data: data + b"\r\n\r\n")
+bodies = st.binary(max_size=60) | st.sampled_from(
+    [b"[" * 50_000, b'{"message": 5}', b"{}", b'{"message": "x"}']
+)
 
 
-@given(heads, st.binary(max_size=60), places)
+@given(heads, bodies, places)
 def test_an_answer_is_understood_or_the_engine_is_away(head: bytes, body: bytes, where: list[int]) -> None:
     call = answered(cut(head + body, where))
     try:
@@ -81,7 +86,14 @@ def test_every_frame_comes_whole_however_it_is_cut(
     assert [chunk.stream for chunk in chunks] == ["stdout" if kind < 2 else "stderr" for kind, _ in sent]
 
 
-@given(st.lists(st.sampled_from(EVENTS) | st.binary(max_size=40), max_size=5), places)
+events = st.sampled_from(EVENTS).flatmap(lambda event: st.just(event) | mutated(event))
+
+
+@given(
+    st.lists(events.map(lambda event: json.dumps(event).encode() + b"\n") | st.binary(max_size=40)), places
+)
+@example([b'{"status": "x", "progressDetail": [5]}\n'], [])
+@example([b'{"id": "a", "progressDetail": {"current": null, "total": 5}}\n'], [])
 def test_any_progress_of_a_download_ends(lines: list[bytes], where: list[int]) -> None:
     call = answered(cut(HEADS[0] + b"".join(lines), where))
     with suppress(EngineRefused, EngineAway):

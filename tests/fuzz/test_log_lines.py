@@ -13,6 +13,9 @@ from solarhost.backends.base import Activity
 from solarhost.backends.huggingface import HuggingFace
 from solarhost.backends.llamacpp import LlamaCpp
 from solarhost.backends.llamacpp_log import MAX_SLOTS
+from solarhost.logs.redaction import Redactor
+from solarhost.logs.splitter import LineSplitter
+from tests.fuzz.strategies import altered, digits
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 DATA = Path(__file__).parents[1] / "data"
@@ -34,24 +37,6 @@ METRICS = "\n".join(
         "hf_server_kv_cache_usage_ratio",
     )
 )
-NUMBERS = st.sampled_from(
-    ["0", "-1", "inf", "-inf", "nan", "1e999", "5e-324", "1e308", "9" * 5000, "٣", "", "x", "1.5"]
-)
-
-
-@st.composite
-def altered(draw: st.DrawFn, line: str) -> str:
-    """A real line with a number of it replaced, cut short, or with something in its middle."""
-    digits = [place for place, letter in enumerate(line) if letter.isdigit()]
-    at = draw(st.sampled_from(digits or [0]))
-    match draw(st.sampled_from(["number", "cut", "insert"])):
-        case "number":
-            rest = line[at:].lstrip("0123456789.")
-            return line[:at].rstrip("0123456789.") + draw(NUMBERS) + rest
-        case "cut":
-            return line[:at]
-        case _:
-            return line[:at] + draw(st.text(max_size=10)) + line[at:]
 
 
 def lines_like(real: list[str]) -> st.SearchStrategy[list[str]]:
@@ -75,7 +60,7 @@ def follow(activity: Activity, batches: list[list[str]], usage: Any) -> None:
     strict(activity.state.as_json())
 
 
-@given(st.lists(lines_like(LLAMA), max_size=3), NUMBERS)
+@given(st.lists(lines_like(LLAMA), max_size=3), digits)
 def test_any_line_of_llama_server(batches: list[list[str]], number: str) -> None:
     backend = LlamaCpp("")
     usage = backend.usage(METRICS.format(value=number))
@@ -85,7 +70,7 @@ def test_any_line_of_llama_server(batches: list[list[str]], number: str) -> None
         backend.explain_failure([line for batch in batches for line in batch], code)
 
 
-@given(st.lists(lines_like(HUGGING_FACE), max_size=3), NUMBERS)
+@given(st.lists(lines_like(HUGGING_FACE), max_size=3), digits)
 def test_any_line_of_a_huggingface_server(batches: list[list[str]], number: str) -> None:
     backend = HuggingFace("causal", {})
     usage = backend.usage(METRICS.format(value=number))
@@ -112,3 +97,25 @@ def test_a_log_that_never_ends_a_request_takes_no_more_memory(backend: Any, line
     activity = backend.activity()
     activity.feed([line.format(number) for number in range(12_000)], NOW)
     assert activity.state.active_slots in (MAX_SLOTS, 10_000)
+
+
+SECRETS = ["key-1", "key-12", "1key", "\N{SNOWMAN}key"]
+
+
+@given(
+    st.lists(
+        st.sampled_from([*SECRETS, "k", "key", "-1", "\n", "\r", "\r\n", "x" * 40_000, "\udcff"]), max_size=12
+    ),
+    st.lists(st.integers(1, 50_000), min_size=1, max_size=3),
+)
+def test_no_line_shows_a_secret_however_its_bytes_arrive(pieces: list[str], sizes: list[int]) -> None:
+    data = "".join(pieces).encode("utf-8", "surrogateescape")
+    splitter = LineSplitter(Redactor(SECRETS))
+    lines: list[str] = []
+    at = turn = 0
+    while at < len(data):
+        size = max(sizes[turn % len(sizes)], len(data) // 200)
+        lines += [*splitter.feed(data[at : at + size]), *splitter.take_progress()]
+        at, turn = at + size, turn + 1
+    lines += splitter.flush()
+    assert not [line for line in lines for secret in SECRETS if secret in line]

@@ -4,20 +4,24 @@ import json
 from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import pytest
-from hypothesis import given
+from huggingface_hub import ModelInfo
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from solarhost.errors import InvalidRequest
 from solarhost.modelstore.failures import PullError
 from solarhost.modelstore.filters import covers, matches
+from solarhost.modelstore.hub import files_of_model
 from solarhost.modelstore.registry import files_of_manifest
-from solarhost.modelstore.remote import RemoteFile, check_names
+from solarhost.modelstore.remote import SIZE_MAX, Checksum, RemoteFile, check_files
 from solarhost.modelstore.selection import choose_file
 from solarhost.modelstore.sources import parse_source
 from solarhost.modelstore.staging import Staging
-from tests.fuzz.strategies import any_json, mutated
+from solarhost.modelstore.transport import LONGEST_WAIT_S, retry_after_s
+from tests.fuzz.strategies import altered, any_json, digits, mutated
 
 DIGEST = "sha256:" + "0" * 64
 MANIFEST = {
@@ -28,6 +32,21 @@ MANIFEST = {
         {"digest": DIGEST, "size": 6, "annotations": {"org.opencontainers.image.title": "config.json"}},
         {"digest": DIGEST, "size": 7},
     ],
+}
+MODEL_INFO = {
+    "id": "org/m",
+    "sha": "0" * 40,
+    "siblings": [
+        {"rfilename": "config.json", "size": 5, "blobId": "0" * 40},
+        {
+            "rfilename": "a/model.gguf",
+            "size": 6,
+            "blobId": "0" * 40,
+            "lfs": {"sha256": "0" * 64, "size": 6, "pointerSize": 130},
+        },
+    ],
+    "createdAt": "2026-01-01T00:00:00.000Z",
+    "tags": [],
 }
 PIECES = [
     "..",
@@ -52,6 +71,15 @@ PIECES = [
 names = st.lists(st.sampled_from(PIECES), max_size=8).map("".join) | st.text(st.characters(), max_size=20)
 
 
+def check_listing(files: list[RemoteFile]) -> None:
+    """It can be downloaded, and no part of it becomes a path of its own."""
+    check_files(files)
+    for file in files:
+        Checksum(file)
+        assert 0 <= file.size <= SIZE_MAX
+        assert Staging(Path("/m"), "slug").part(file).parent == Path("/m/.staging/slug/parts")
+
+
 @given(
     mutated(MANIFEST, any_json | names).map(lambda value: json.dumps(value).encode())
     | any_json.map(lambda value: json.dumps(value).encode())
@@ -59,9 +87,7 @@ names = st.lists(st.sampled_from(PIECES), max_size=8).map("".join) | st.text(st.
 )
 def test_any_manifest_of_an_artifact(body: bytes) -> None:
     with suppress(PullError):
-        files = files_of_manifest(body)
-        check_names(files)
-        assert all(file.size >= 0 for file in files)
+        check_listing(files_of_manifest(body))
 
 
 def test_a_manifest_that_is_nothing_but_depth() -> None:
@@ -73,7 +99,7 @@ def test_a_manifest_that_is_nothing_but_depth() -> None:
 def test_files_are_laid_out_inside_their_folder_or_not_at_all(titles: list[str]) -> None:
     files = [RemoteFile(title, 1, f"sha256:{number:064d}") for number, title in enumerate(titles)]
     try:
-        check_names(files)
+        check_files(files)
     except PullError:
         return
     with TemporaryDirectory() as name:
@@ -135,3 +161,34 @@ def test_any_pattern_chooses_inside_the_folder_or_nothing(model: Path, pattern: 
 def test_what_covers_a_filter_keeps_all_that_it_keeps(have: list[str], asked: list[str], name: str) -> None:
     if covers(have, asked) and matches(name, asked):
         assert matches(name, have)
+
+
+HEADERS = [
+    *(
+        "Mon, 30 Nov 2026 05:00:00 GMT",
+        "Mon, 30 Nov 2026 05:00:00 +9999",
+        "Mon, 30 Nov 99999999999 05:00:00 GMT",
+    ),
+    *("Fri, 31 Dec 9999 23:59:59 -0100", "Sat, 01 Jan 0001 00:00:00 +0100", "Mon, 30 Nov 2026 25:00", "120"),
+]
+
+
+@given(
+    digits
+    | st.text(st.characters(max_codepoint=255), max_size=20)
+    | st.sampled_from(HEADERS).flatmap(altered)
+)
+@example("\N{SUPERSCRIPT TWO}")
+@example("Mon, 30 Nov 99999999999999999999 05:00:00 GMT")
+def test_any_wait_that_a_source_asks_for(text: str) -> None:
+    assert 0 <= retry_after_s({"Retry-After": text}) <= LONGEST_WAIT_S
+
+
+@given(mutated(MODEL_INFO))
+def test_any_description_of_a_model_of_the_hub(body: Any) -> None:
+    with suppress(
+        LookupError, TypeError, AttributeError, ValueError
+    ):  # the library's own, which `Hub` expects
+        info = ModelInfo(**body)
+        with suppress(PullError):
+            check_listing(files_of_model(info))

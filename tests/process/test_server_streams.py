@@ -180,6 +180,11 @@ def test_an_incomplete_upgrade_is_a_400(served: Served, missing: bytes) -> None:
         assert connection.recv(1000).startswith(b"HTTP/1.1 400 ")
 
 
+def test_a_key_of_an_upgrade_that_is_no_ascii_is_a_400(served: Served) -> None:
+    with served.connect(UPGRADE.replace(b"Key: AA", b"Key: \xe9A")) as connection:
+        assert connection.recv(1000).startswith(b"HTTP/1.1 400 ")
+
+
 def test_pings_are_answered_while_lines_flow(served: Served, open_stream) -> None:
     stream = open_stream()
     for number in range(20):

@@ -10,7 +10,7 @@ from PIL import Image
 
 from hf_server import images
 from hf_server.errors import BadRequest
-from hf_server.images import ImageLoader
+from hf_server.images import ImageLoader, RequestImages
 
 
 def loader(resolve: Callable[[str], list[str]] = lambda _: ["127.0.0.1"]) -> ImageLoader:
@@ -98,3 +98,25 @@ def test_an_unknown_host_is_refused():
 def test_urls_are_off_unless_allowed():
     with pytest.raises(BadRequest, match="fetches no addresses"):
         ImageLoader(allow_urls=False).load("https://pictures.example/x.png", "image")
+
+
+def test_an_address_that_is_none_is_refused():
+    with pytest.raises(BadRequest, match="can't be fetched"):
+        loader().load("http://[", "image")
+
+
+def test_the_images_of_a_request_are_bounded_together(address, monkeypatch):
+    monkeypatch.setattr(images, "MAX_PIXELS_TOGETHER", 15)
+    request = RequestImages(loader())
+    for _ in range(2):  # of 3 x 2 pixels
+        request.load(f"{address}/image", "image")
+    with pytest.raises(BadRequest, match="15 of all images of a request together"):
+        request.load(f"{address}/image", "image")
+
+
+def test_too_many_images_are_refused_before_they_are_loaded(address, monkeypatch):
+    monkeypatch.setattr(images, "MAX_IMAGES", 1)
+    request = RequestImages(loader())
+    request.load(f"{address}/image", "image")
+    with pytest.raises(BadRequest, match="at most 1 images"):
+        request.load("not even an address", "image")

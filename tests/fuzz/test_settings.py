@@ -1,0 +1,57 @@
+"""What stands in `.env` and in the environment: it becomes settings, or is refused by its name."""
+
+import os
+from dataclasses import fields
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from unittest.mock import patch
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from solarhost.errors import SettingsError
+from solarhost.settings import Settings, load, unknown_names
+from tests.fuzz.strategies import any_json, digits
+
+NAMES = [setting.name.upper() for setting in fields(Settings)]
+SECRET = "never-shown"
+values = st.one_of(
+    st.text(st.characters(blacklist_characters="\0", blacklist_categories=["Cs"]), max_size=12),
+    digits,
+    any_json.map(repr),
+    st.sampled_from(
+        [f"{SECRET} é", f'"{SECRET}', f"http://u:{SECRET}@[", "/", ".", "~", "${PORT}", "${", "unix://"]
+    ),
+)
+lines = st.builds(
+    "{}{}{}".format, st.sampled_from(NAMES) | st.text(max_size=5), st.sampled_from(["=", " = ", ""]), values
+)
+
+
+def check(content: bytes, environment: dict[str, str]) -> None:
+    with TemporaryDirectory() as folder, patch.dict(os.environ, environment):
+        env_file = Path(folder) / ".env"
+        env_file.write_bytes(content)
+        try:
+            settings = load(env_file)
+        except SettingsError as error:
+            assert str(error)
+            assert SECRET not in str(error) or SECRET not in repr(environment.get("API_KEY"))
+        else:
+            assert settings.accepted_keys
+            unknown_names(env_file)
+
+
+@given(st.lists(lines, max_size=5).map(lambda rows: "\n".join(rows).encode("utf-8", "surrogatepass")))
+def test_any_line_of_an_env_file(content: bytes) -> None:
+    check(content, {})
+
+
+@given(st.binary(max_size=100))
+def test_any_bytes_as_an_env_file(content: bytes) -> None:
+    check(content, {})
+
+
+@given(st.dictionaries(st.sampled_from(NAMES), values.map(lambda text: text.replace("\0", "")), max_size=4))
+def test_any_environment(environment: dict[str, str]) -> None:
+    check(b"", environment)
