@@ -4,7 +4,6 @@ import itertools
 import logging
 import random
 import statistics
-import sys
 import tempfile
 import threading
 import time
@@ -17,14 +16,13 @@ from typing import Any
 
 import psutil
 
-from contrib.bench.agents import idle_server, model_file, running_agent
+from contrib.bench.agents import agent_of_idle_servers, prints_lines, start_all
 from contrib.bench.figures import Figure, seconds, show, times
 from tests.agent import Agent
 from tests.control_faults import STEPS, FaultyServer
 from tests.control_host import KEY, Host, job_ended, log_lines, pull
 from tests.control_process import ControlProcess, wait_for
 
-NOISY_LINES = Path(__file__).with_name("noisy_lines.py")
 CONNECTIONS = times(1000)
 OUTAGES = times(50)
 FLOOD_S = seconds(30.0)
@@ -106,17 +104,12 @@ def measure_outages(rounds: int) -> Iterator[Figure]:
 
 def measure_flood(span_s: float) -> Iterator[Figure]:
     """20,000 lines a second against a slow control: bounded memory, counted drops, quick REST."""
-    with tempfile.TemporaryDirectory() as name, _control("--log-delay-s", "0.2") as control:
+    with _control("--log-delay-s", "0.2") as control:
         settings = {"SOLAR_CONTROL_URL": control.url, "SOLAR_CONTROL_API_KEY": KEY}
-        folder = Path(name)
-        server = idle_server(folder, before=f"{sys.executable} -S -E {NOISY_LINES} {LINES_PER_S} &")
-        with running_agent(LLAMA_SERVER_PATH=str(server), **settings) as agent:
+        with agent_of_idle_servers(prints_lines(LINES_PER_S), **settings) as (agent, config):
             wait_for(lambda: control.events("host_health"), "the introduction")
             idle_ms = _rest_p99_ms(agent, 3.0)
-            instance_id = agent.create(
-                {"model": str(model_file(folder)), "alias": "noisy", "host": "127.0.0.1"}
-            )
-            assert agent.post(f"/instances/{instance_id}/start").status_code == 200
+            start_all(agent, [agent.create({**config, "alias": "noisy"})])
             wait_for(lambda: _link(agent)["dropped"]["logs"], "the queue is full", timeout_s=60)
             before_mib = _agent_mib(agent)
             busy_ms = _rest_p99_ms(agent, span_s)

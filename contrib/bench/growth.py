@@ -12,6 +12,7 @@ from contrib.bench.figures import Figure, number
 
 FITTED = 3  # points, the largest sizes
 IN_PROPORTION = 1.15  # what has to be read or answered whole; the rest is noise
+UNNOTICED = {"ms": 5.0}  # by unit: less counts as this much, since nobody feels it, and any load makes it
 
 
 @dataclass
@@ -33,7 +34,7 @@ class Curve:
         ends = " to ".join(f"{number(value)}" for _, value in (self.points[0], self.points[-1]))
         return Figure(
             name=self.name,
-            value=exponent(self.points),
+            value=exponent(self.points, UNNOTICED.get(self.unit, 0.0)),
             unit="as exponent",
             at_most=self.at_most,
             note=f"{self.what}, {ends} {self.unit}",
@@ -61,9 +62,13 @@ class Growth:
         yield from (curve.figure() for curve in self._curves.values() if len(curve.points) > 1)
 
 
-def exponent(points: Sequence[tuple[float, float]]) -> float:
-    """The slope of the largest sizes on logarithmic axes, by least squares."""
-    last = [(math.log(size), math.log(value)) for size, value in sorted(points)[-FITTED:]]
+def exponent(points: Sequence[tuple[float, float]], least: float = 0.0) -> float:
+    """The slope of the largest sizes on logarithmic axes, by least squares.
+
+    Args:
+        least: a smaller value counts as this one.
+    """
+    last = [(math.log(size), math.log(max(value, least))) for size, value in sorted(points)[-FITTED:]]
     middle_x, middle_y = (sum(values) / len(last) for values in zip(*last, strict=True))
     spread = sum((x - middle_x) ** 2 for x, _ in last)
     return float(sum((x - middle_x) * (y - middle_y) for x, y in last) / spread)

@@ -2,9 +2,8 @@
 
 from collections.abc import Iterator
 from pathlib import Path
-from statistics import median
 
-from contrib.bench.agents import get_ms, memory_mib, running_agent, start_ms, timed_ms
+from contrib.bench.agents import get_ms, median_ms, memory_mib, running_agent, start_ms, timed_ms
 from contrib.bench.figures import SCALE, Figure, show
 from contrib.bench.growth import IN_PROPORTION, Growth
 from solarhost.files import write_json
@@ -14,7 +13,6 @@ from tests.agent import Agent
 
 SIZES = (1, 10, 100, 1000, 10_000) if SCALE >= 1 else (1, 10, 100, 1000)
 FILES = ("config.json", "model.safetensors", "tokenizer.json")
-ROUNDS = 5
 
 
 def measure() -> Iterator[Figure]:
@@ -31,8 +29,7 @@ def measure() -> Iterator[Figure]:
                 _fill(agent.folder / "models", size)
                 growth.add(size, start=start_ms(agent))
                 assert len(agent.get("/models").json()) == size
-                growth.add(size, list=get_ms(agent, "/models", ROUNDS))
-                growth.add(size, cached=median(timed_ms(lambda: _pull(agent)) for _ in range(ROUNDS)))
+                growth.add(size, list=get_ms(agent, "/models"), cached=median_ms(lambda: _pull(agent)))
                 growth.add(size, memory=memory_mib(agent))
                 growth.add(size, delete=timed_ms(lambda: _delete(agent)))
         finally:

@@ -4,13 +4,10 @@ The instances are stand-ins that answer the agent's polls and do nothing else; o
 processes are measured.
 """
 
-import tempfile
 import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
-from contrib.bench.agents import cpu_percent, idle_server, memory_mib, model_file, running_agent
+from contrib.bench.agents import agent_of_idle_servers, cpu_percent, memory_mib, start_all
 from contrib.bench.figures import Figure, seconds, show
 
 INSTANCES = 50
@@ -19,17 +16,11 @@ MEASURED_S = seconds(30.0)
 
 
 def measure() -> Iterator[Figure]:
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        with running_agent(LLAMA_SERVER_PATH=str(idle_server(folder)), STOP_TIMEOUT_S="60") as agent:
-            config = {"model": str(model_file(folder)), "host": "127.0.0.1"}
-            ids = [agent.create({**config, "alias": f"idle-{number}"}) for number in range(INSTANCES)]
-            with ThreadPoolExecutor(8) as pool:
-                answers = list(pool.map(lambda id_: agent.post(f"/instances/{id_}/start"), ids))
-            assert all(answer.status_code == 200 for answer in answers), answers
-            time.sleep(SETTLE_S)
-            percent = cpu_percent(agent, MEASURED_S)
-            mib = memory_mib(agent)
+    with agent_of_idle_servers(STOP_TIMEOUT_S="60") as (agent, config):
+        start_all(agent, [agent.create({**config, "alias": f"idle-{number}"}) for number in range(INSTANCES)])
+        time.sleep(SETTLE_S)
+        percent = cpu_percent(agent, MEASURED_S)
+        mib = memory_mib(agent)
     of = f"all processes of the agent together, {INSTANCES} instances"
     yield Figure(name="idle_cpu", value=percent, unit="% of a core", at_most=1, note=of)
     yield Figure(name="idle_memory", value=mib, unit="MiB", at_most=120, note=of)
