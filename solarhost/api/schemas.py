@@ -107,7 +107,7 @@ class Instance(Schema):
     capabilities = fields.List(fields.Str(), allow_none=True)
     gpu_ids = fields.List(fields.Raw(), allow_none=True)
     vram_gb = fields.Float(allow_none=True)
-    reason = fields.Enum(Reason, by_value=True)
+    reason = fields.Enum(Reason, by_value=True, allow_none=True)
     exit_code = fields.Int(allow_none=True, metadata={"description": "Of the last child that ended."})
     signal = fields.Str(allow_none=True)
     run = fields.Int(metadata={"description": "How often a child was started."})

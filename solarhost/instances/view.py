@@ -4,6 +4,9 @@ from typing import Any
 
 from solarhost.backends.base import Backend
 from solarhost.instances.record import Record
+from solarhost.instances.status import Status
+
+OUTCOMES = (Status.RUNNING, Status.STOPPED, Status.FAILED)  # between them nothing is decided yet
 
 
 def as_json(record: Record, backend: Backend) -> dict[str, Any]:
@@ -24,7 +27,7 @@ def as_json(record: Record, backend: Backend) -> dict[str, Any]:
         **_served(record, backend),
         "gpu_ids": list(record.gpu_ids) if record.gpu_ids else None,
         "vram_gb": record.vram_gb,
-        "reason": record.reason,
+        "reason": record.reason if record.status in OUTCOMES else None,
         "exit_code": record.exit_code,
         "signal": record.signal,
         "run": record.run,

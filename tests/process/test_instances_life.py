@@ -229,6 +229,19 @@ def test_a_failed_start_is_not_explained_by_an_earlier_run(fake_agent: Agent, ma
     assert fake_agent.post(f"/instances/{running}/start").json()["log_tail"] == [], "nothing was run"
 
 
+def test_a_start_shows_nothing_of_the_failure_before_it(fake_agent: Agent, make: Maker) -> None:
+    instance_id = make("--exit", "3")
+    fake_agent.post(f"/instances/{instance_id}/start")
+    config = {**fake_agent.instance(instance_id)["config"], "extra_args": ["--never-ready"]}
+    fake_agent.request("PUT", f"/instances/{instance_id}", json={"config": config})
+    with ThreadPoolExecutor() as pool:
+        start = pool.submit(fake_agent.post, f"/instances/{instance_id}/start")
+        starting = fake_agent.wait_for_status(instance_id, "starting")
+        assert (starting["reason"], starting["error_message"]) == (None, None)
+        assert fake_agent.post(f"/instances/{instance_id}/stop").status_code == 200
+        assert start.result().status_code == 500
+
+
 def test_a_server_killed_while_starting_names_the_signal(fake_agent: Agent, make: Maker) -> None:
     instance_id = make("--kill-self")
     answer = fake_agent.post(f"/instances/{instance_id}/start").json()
