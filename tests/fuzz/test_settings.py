@@ -9,8 +9,9 @@ from unittest.mock import patch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from solarhost.doubts import doubts
 from solarhost.errors import SettingsError
-from solarhost.settings import Settings, load, unknown_names
+from solarhost.settings import Settings, load
 from tests.fuzz.strategies import any_json, digits
 
 NAMES = [setting.name.upper() for setting in fields(Settings)]
@@ -39,7 +40,7 @@ def check(content: bytes, environment: dict[str, str]) -> None:
             assert SECRET not in str(error) or SECRET not in repr(environment.get("API_KEY"))
         else:
             assert settings.accepted_keys
-            unknown_names(env_file)
+            doubts(settings, env_file)
 
 
 @given(st.lists(lines, max_size=5).map(lambda rows: "\n".join(rows).encode("utf-8", "surrogatepass")))
