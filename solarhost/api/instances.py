@@ -43,8 +43,7 @@ def blueprint(instances: Instances, logs: LogBook, places: Places) -> Blueprint:
     @blp.alt_response(422, **INVALID)
     def create(body: dict[str, Any]) -> Response:
         """Create an instance; it is not started"""
-        gpu_ids = body.pop("gpu_ids", None)
-        made, warnings = instances.create(NewInstance(**body, gpu_ids=tuple(gpu_ids) if gpu_ids else None))
+        made, warnings = instances.create(NewInstance(**body))
         return jsonify({"instance": made, "message": f"Instance {made['id']} created", "warnings": warnings})
 
     @blp.route("/instances/<instance_id>", methods=["GET"])
@@ -61,7 +60,7 @@ def blueprint(instances: Instances, logs: LogBook, places: Places) -> Blueprint:
     @blp.alt_response(404, **UNKNOWN)
     @blp.alt_response(422, **INVALID)
     def update(body: dict[str, Any], instance_id: str) -> Response:
-        """Change the config or the owner of a stopped or failed instance"""
+        """Change the config of a stopped or failed instance, or what it has beside it"""
         changed, warnings = instances.update(instance_id, body)
         return jsonify(
             {"instance": changed, "message": f"Instance {instance_id} updated", "warnings": warnings}

@@ -3,13 +3,13 @@
 from collections.abc import Mapping
 from typing import Any
 
-from marshmallow import EXCLUDE, INCLUDE, Schema, ValidationError, fields, pre_load, validate
+from marshmallow import EXCLUDE, INCLUDE, Schema, ValidationError, fields, post_load, pre_load, validate
 
+from solarhost.instances.record import BESIDE_CONFIG
 from solarhost.instances.status import Reason, Status
 
 OWNER = validate.Length(max=200)
 PRIORITIES = ("production", "staging", "ephemeral")
-BESIDE_CONFIG = ("priority", "managed_by", "intent_id", "gpu_ids", "vram_gb")
 
 
 class GpuId(fields.Field[Any]):
@@ -51,18 +51,12 @@ class StartFailure(Detail):
     log_tail = fields.List(fields.Str(), metadata={"description": "The last lines of its log."})
 
 
-class OwnerFields(Schema):
-    managed_by = fields.Str(allow_none=True, validate=OWNER)
-    intent_id = fields.Str(allow_none=True, validate=OWNER)
-
-
-class InstanceCreate(OwnerFields):
-    """A body without `config` is taken as the config itself."""
-
+class BesideConfig(Schema):
     class Meta:
         unknown = EXCLUDE
 
-    config = fields.Dict(required=True, metadata={"description": "The backend's configuration."})
+    managed_by = fields.Str(allow_none=True, validate=OWNER)
+    intent_id = fields.Str(allow_none=True, validate=OWNER)
     priority = fields.Str(validate=validate.OneOf(PRIORITIES))
     gpu_ids = fields.List(GpuId(), allow_none=True, validate=[validate.Length(min=1, max=64), _distinct])
     vram_gb = fields.Float(
@@ -70,6 +64,17 @@ class InstanceCreate(OwnerFields):
         validate=validate.Range(min=0, max=1_000_000),
         metadata={"description": "GiB that it takes on each of its GPUs."},
     )
+
+    @post_load
+    def freeze(self, data: dict[str, Any], **_: Any) -> dict[str, Any]:
+        """As a record keeps them."""
+        return {key: tuple(value) if isinstance(value, list) else value for key, value in data.items()}
+
+
+class InstanceCreate(BesideConfig):
+    """A body without `config` is taken as the config itself."""
+
+    config = fields.Dict(required=True, metadata={"description": "The backend's configuration."})
 
     @pre_load
     def accept_flat(self, data: Any, **_: Any) -> Any:
@@ -79,11 +84,8 @@ class InstanceCreate(OwnerFields):
         return {**beside, "config": {key: value for key, value in data.items() if key not in beside}}
 
 
-class InstanceUpdate(OwnerFields):
-    """Only keys that are present are applied; null clears an owner."""
-
-    class Meta:
-        unknown = EXCLUDE
+class InstanceUpdate(BesideConfig):
+    """Only keys that are present are applied; null clears one."""
 
     config = fields.Dict()
 

@@ -18,8 +18,6 @@ from solarhost.commands.names import called, find_instance
 from solarhost.commands.output import age, console, print_fields, print_json, print_table
 from solarhost.commands.remote import Remote, path, remote_command
 
-CHANGEABLE = ("config", "managed_by", "intent_id")
-
 
 @click.group(name="instances")
 def instances() -> None:
@@ -111,7 +109,7 @@ def create(
 def update(
     remote: Remote, as_json: bool, source: Any, name: str, allow_unknown: bool, flags: tuple[str, ...]
 ) -> None:
-    """Change the config of a stopped instance: the fields that are given, the others stay.
+    """Change a stopped instance: the fields that are given, the others stay.
 
     An empty value, written --FIELD=, takes a field back to its default.
     """
@@ -119,8 +117,6 @@ def update(
     changes = request_body(source, flags, allow_unknown=allow_unknown)
     if changes == {"config": {}}:
         raise BadInput("nothing says what to change", "give -f FILE, or flags such as --ctx-size")
-    if fixed := [key for key in changes if key not in CHANGEABLE]:
-        raise BadInput(f"{', '.join(fixed)} can't be changed", "remove the instance and create it anew")
     body = {**changes, "config": {**one["config"], **changes["config"]}}
     with called(name, one["id"]):
         answer = remote.call("PUT", path("instances", one["id"]), body)

@@ -10,6 +10,7 @@ from solarhost.logs.names import is_id
 from solarhost.shapes import check_fields
 
 Priority = Literal["production", "staging", "ephemeral"]
+BESIDE_CONFIG = ("priority", "managed_by", "intent_id", "gpu_ids", "vram_gb")  # that a caller gives
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

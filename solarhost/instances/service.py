@@ -21,7 +21,7 @@ from solarhost.instances.keeper import Surroundings
 from solarhost.instances.metrics import MetricsPoll
 from solarhost.instances.ports import Ports
 from solarhost.instances.process import host_identity, marked
-from solarhost.instances.record import NewInstance, Record, source_to_resolve
+from solarhost.instances.record import BESIDE_CONFIG, NewInstance, Record, source_to_resolve
 from solarhost.instances.states import StateCursor
 from solarhost.instances.status import Reason, Status
 from solarhost.instances.store import InstanceStore
@@ -286,13 +286,13 @@ class Instances:
         return self._render(record), [*warnings, *self._same_alias(record)]
 
     def update(self, instance_id: str, changes: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
-        """Apply the keys present: `config`, `managed_by`, `intent_id`; null clears an owner.
+        """Apply the keys present: `config`, and those of `BESIDE_CONFIG`.
 
         Raises:
             UnknownInstance, NotSettled, InvalidRequest, StoreError: and nothing was changed.
         """
         supervisor = self.find(instance_id)
-        fields = {key: changes[key] for key in ("managed_by", "intent_id") if key in changes}
+        fields = {key: changes[key] for key in BESIDE_CONFIG if key in changes}
         backend = supervisor.backend
         warnings: list[str] = []
         if "config" in changes:

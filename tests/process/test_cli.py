@@ -78,7 +78,9 @@ def test_an_instance_from_creation_to_removal(cli, weights):
     assert json.loads(changed)["config"]["alias"] == "life"
     assert "extra_args" not in json.loads(changed)["config"]
     assert "what to change" in cli("instances", "update", "life", code=2).stderr
-    assert "can't be changed" in cli("instances", "update", "life", "--priority", "staging", code=2).stderr
+    changed = cli("instances", "update", "life", "--vram-gb", "1.5", "--gpu-ids", "0,1", "--json").stdout
+    assert (json.loads(changed)["vram_gb"], json.loads(changed)["config"]["ctx_size"]) == (1.5, 1024)
+    assert json.loads(cli("instances", "update", "life", "--vram-gb=", "--json").stdout)["vram_gb"] is None
     cli("instances", "rm", "life")
     assert json.loads(cli("instances", "ls", "--json").stdout) == []
     assert "line 29" in cli("instances", "logs", made["id"]).stdout  # its file is still there

@@ -262,6 +262,23 @@ def test_bad_input_is_named_and_creates_nothing(client: FlaskClient, body: Any, 
     assert client.get("/instances").get_json() == []
 
 
+def test_what_an_instance_has_beside_its_config_is_changed_key_by_key(client: FlaskClient) -> None:
+    path = f"/instances/{create(client)['instance']['id']}"
+    given = {"priority": "staging", "managed_by": "me", "gpu_ids": [1, "GPU-a"], "vram_gb": 2.5}
+
+    def put(**body: Any) -> dict[str, Any]:
+        answer = client.put(path, json=body)
+        assert answer.status_code == 200, answer.text
+        return {key: answer.get_json()["instance"][key] for key in given}
+
+    assert put(**given) == given
+    assert put(vram_gb=3) == given | {"vram_gb": 3}
+    assert put(gpu_ids=None, vram_gb=None) == given | {"gpu_ids": None, "vram_gb": None}
+    for wrong in ({"vram_gb": -1}, {"gpu_ids": [1, 1]}, {"priority": "urgent"}, {"priority": None}):
+        assert client.put(path, json={**wrong, "managed_by": "other"}).status_code == 422
+    assert client.get(path).get_json()["managed_by"] == "me", "nothing was changed"
+
+
 def test_broken_json_and_other_kinds_of_body_are_told_apart(client: FlaskClient) -> None:
     broken = client.post("/instances", data="{", content_type="application/json")
     assert broken.status_code == 400
