@@ -11,7 +11,7 @@ from transformers import BertConfig, BertModel, LlamaConfig, LlamaForCausalLM, M
 from hf_server.engine.batcher import Batcher
 from hf_server.engine.cores import Cores, Reading
 from hf_server.engine.encoder import Encoder
-from hf_server.engine.packing import PackedLinear, packed_if_possible
+from hf_server.engine.packing import PackedLinear, SiblingLinear, packed_if_possible
 from hf_server.metrics import Metrics
 from hf_server.texts import TextJob, Vectors
 
@@ -25,7 +25,7 @@ def run(model: torch.nn.Module) -> torch.Tensor:
 
 
 def kinds(model: torch.nn.Module) -> set[type]:
-    return {type(module) for module in model.modules()} & {PackedLinear, torch.nn.Linear}
+    return {type(module) for module in model.modules()} & {PackedLinear, SiblingLinear, torch.nn.Linear}
 
 
 @pytest.mark.parametrize(
@@ -39,14 +39,54 @@ def kinds(model: torch.nn.Module) -> set[type]:
 def test_packed_layers_give_the_same_numbers(model):
     before = run(model.eval())
     after = packed_if_possible(model, lambda: run(model))
-    assert kinds(model) == {PackedLinear}
+    assert kinds(model) == {PackedLinear, SiblingLinear}
     torch.testing.assert_close(after, before)
+
+
+class Reader(torch.nn.Module):
+    """Reads the weights of one of its layers by itself, as some models do, once the others have run."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.left, self.right, self.own = (torch.nn.Linear(4, width) for width in (3, 5, 4))
+
+    def forward(self, hidden: torch.Tensor) -> torch.Tensor:
+        both = torch.cat([self.left(hidden), self.right(hidden)], dim=-1)
+        return torch.cat([both, hidden @ self.own.weight], dim=-1) if self.reads else both
+
+    reads = False
+    device, dtype = torch.device("cpu"), torch.float32
+
+
+def test_layers_that_read_the_same_input_are_multiplied_as_one():
+    model, hidden = Reader(), torch.randn(2, 4)
+    before = model(hidden)
+    packed_if_possible(model, lambda: model(hidden))
+    assert (type(model.left), type(model.right)) == (SiblingLinear, SiblingLinear)
+    with torch.inference_mode():
+        torch.testing.assert_close(model(hidden), before)
+        # In another order, one of them twice, one of them alone.
+        right, left = model.right(hidden), model.left(hidden)
+        torch.testing.assert_close(torch.cat([left, right], dim=-1), before)
+        other = torch.randn(2, 4)
+        torch.testing.assert_close(model.left(other), model.left(other.clone()))
+        torch.testing.assert_close(model.left(hidden), left)
+
+
+def test_layers_that_were_multiplied_as_one_can_be_what_they_were():
+    model, hidden = Reader(), torch.randn(2, 4)
+    weights = {name: weight.clone() for name, weight in model.state_dict().items()}
+    model.reads = True
+    before = packed_if_possible(model, lambda: model(hidden))
+    assert kinds(model) == {torch.nn.Linear}
+    assert all(torch.equal(weight, weights[name]) for name, weight in model.state_dict().items())
+    torch.testing.assert_close(model(hidden), before)
 
 
 def test_an_output_layer_that_shares_its_weights_with_the_embeddings_is_not_copied():
     model = LlamaForCausalLM(LlamaConfig(**SMALL, num_attention_heads=4, tie_word_embeddings=True)).eval()
     packed_if_possible(model, lambda: run(model))
-    assert kinds(model) == {PackedLinear, torch.nn.Linear}
+    assert kinds(model) == {PackedLinear, SiblingLinear, torch.nn.Linear}
     assert model.lm_head.weight is model.model.embed_tokens.weight
 
 
