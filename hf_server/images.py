@@ -4,6 +4,7 @@ import base64
 import io
 import ipaddress
 import socket
+import time
 from collections.abc import Callable
 from urllib.parse import urljoin, urlsplit
 
@@ -19,10 +20,13 @@ MAX_PIXELS = 40_000_000
 MAX_PIXELS_TOGETHER = 100_000_000  # of one request; each takes three bytes of memory
 _FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP")
 _TIMEOUT = Timeout(connect=5, read=10)
+_BODY_S = 30.0  # however steadily it comes
 _REDIRECTS = 3
 _CHUNK = 65536
-# An address of IPv4 inside one of IPv6, which a gateway may lead into the private network behind it.
-_TRANSLATED = [ipaddress.IPv6Network(text) for text in ("64:ff9b::/96", "2002::/16", "::/96")]
+# All that is public in IPv6 (RFC 4291), but for documentation, and for addresses of IPv4 inside, which a
+# gateway may lead into the private network behind it. The latter's relays are in IPv4's own space.
+_GLOBAL_UNICAST = ipaddress.IPv6Network("2000::/3")
+_NOT_PUBLIC = [ipaddress.ip_network(text) for text in ("3fff::/20", "2002::/16", "192.88.99.0/24")]
 
 Resolve = Callable[[str], list[str]]
 
@@ -86,7 +90,13 @@ class ImageLoader:
             pool = HTTPConnectionPool(found[0], parts.port or 80, timeout=_TIMEOUT)
         path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
         response = pool.urlopen(
-            "GET", path, headers={"Host": parts.netloc}, redirect=False, retries=False, preload_content=False
+            "GET",
+            path,
+            headers={"Host": parts.netloc, "Accept-Encoding": "identity"},
+            redirect=False,
+            retries=False,
+            preload_content=False,
+            decode_content=False,  # a few bytes could become many
         )
         if not isinstance(response, HTTPResponse):
             raise BadRequest(f"'{param}' can't be fetched", param)
@@ -155,8 +165,11 @@ def _read(response: HTTPResponse, param: str) -> bytes:
     if response.status != 200:
         raise BadRequest(f"'{param}' can't be fetched: the answer has status {response.status}", param)
     data = bytearray()
-    for chunk in response.stream(_CHUNK):
+    deadline = time.monotonic() + _BODY_S
+    while chunk := response.read1(_CHUNK):
         data += chunk
+        if time.monotonic() > deadline:
+            raise BadRequest(f"'{param}' did not come within {_BODY_S:g} s", param)
         if len(data) > MAX_BYTES:
             raise BadRequest(f"the image in '{param}' has more than {MAX_BYTES} bytes", param)
     return bytes(data)
@@ -171,7 +184,7 @@ def _addresses(host: str) -> list[str]:
 
 def _is_public(address: str) -> bool:
     ip = ipaddress.ip_address(address)
-    if ip.version == 6 and any(ip in network for network in _TRANSLATED):
+    ip = getattr(ip, "ipv4_mapped", None) or ip
+    if ip.version == 6 and ip not in _GLOBAL_UNICAST:
         return False
-    mapped = getattr(ip, "ipv4_mapped", None)
-    return (mapped or ip).is_global and not (mapped or ip).is_multicast
+    return ip.is_global and not ip.is_multicast and not any(ip in network for network in _NOT_PUBLIC)

@@ -7,6 +7,7 @@ stream) would keep gunicorn's own way of stopping from ever getting there.
 
 import logging
 import os
+import stat
 import sys
 import threading
 import time
@@ -64,6 +65,7 @@ class Agent:
             _refuse("all state is in one process: leave workers, worker_class and preload_app as configured")
         if arbiter.cfg.is_ssl:
             _refuse("TLS is not served: put a proxy in front")
+        os.umask(os.umask(0) | stat.S_IWOTH)  # nobody else may change what we or our children make
         try:
             self._settings.config_file.parent.mkdir(parents=True, exist_ok=True)
             self._lock.acquire()

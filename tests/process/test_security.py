@@ -1,6 +1,7 @@
 """A running agent as somebody sees it who should not see or reach something."""
 
 import json
+import os
 import socket
 import stat
 from pathlib import Path
@@ -23,7 +24,9 @@ SECRETS = {
 @pytest.fixture(scope="module")
 def agent(shared_agents: AgentFactory) -> Agent:
     agent = shared_agents(LLAMA_SERVER_PATH=str(FAKE), **SECRETS)
+    before = os.umask(0)
     agent.start()
+    os.umask(before)
     return agent
 
 
@@ -115,6 +118,12 @@ def test_others_on_this_machine_can_read_no_file_that_holds_a_secret(agent: Agen
     assert readable <= {"agent.log"}, "what it prints, which whoever started it keeps"
     assert stat.S_IMODE((agent.folder / "logs").stat().st_mode) == 0o700
     assert OWN_KEY in (agent.folder / "config.json").read_text(), "there was something to hide"
+
+
+def test_others_on_this_machine_can_change_nothing_whatever_the_umask(agent: Agent, instance: dict) -> None:
+    made = [path for path in agent.folder.rglob("*") if path != agent.output]
+    assert [path for path in made if path.stat().st_mode & stat.S_IWOTH] == []
+    assert {"jobs", "logs", "config.json"} <= {path.name for path in made}
 
 
 def test_answers_hold_no_secret_but_an_instances_own_key(agent: Agent, instance: dict) -> None:
