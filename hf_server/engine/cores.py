@@ -24,7 +24,9 @@ class Reading(NamedTuple):
 
 
 def read() -> Reading:
-    return Reading(time.monotonic(), psutil.cpu_times().idle, time.process_time())
+    cpu = psutil.cpu_times()
+    waiting = getattr(cpu, "iowait", 0.0)  # for a disk, on Linux: such a core is free too
+    return Reading(time.monotonic(), cpu.idle + waiting, time.process_time())
 
 
 class Cores:
