@@ -1,6 +1,7 @@
 """Texts of requests that arrive together go through the model together."""
 
 import logging
+import time
 from collections import deque
 from collections.abc import Sequence
 from threading import Condition, Thread
@@ -14,6 +15,7 @@ from hf_server.metrics import Metrics
 from hf_server.texts import TextJob
 
 _PAUSE_S = 0.005  # without a new text: those that come together are here
+_GATHER_S = 0.025  # less than a pass of several texts takes
 _WORTH_ALL_CORES = 64  # tokens: a smaller pass is over sooner on one core than shared among two
 
 logger = logging.getLogger("hf_server")
@@ -121,8 +123,8 @@ class Batcher:
 
         Those that a pass has answered ask again one after another, and few of them make a poor pass.
         """
-        known = 0
-        while known < len(self._jobs) and self._resting < len(self._lanes) and not self._closed:
+        known, end = 0, time.monotonic() + _GATHER_S
+        while known < len(self._jobs) and self._resting < len(self._lanes) and time.monotonic() < end:
             known = len(self._jobs)
             self._work_or_end.wait(_PAUSE_S)
 
