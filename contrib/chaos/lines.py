@@ -12,12 +12,13 @@ import websocket
 
 from contrib.chaos.findings import Findings
 from contrib.chaos.memory import Memory
-from contrib.chaos.weather import DISK
+from contrib.chaos.weather import AFTERMATH_S, DISK
 from contrib.chaos.world import World
 
 REMEMBERED_LINES = 20_000  # of an instance
 COUNTED = re.compile(r"chatter (\d+)")
 NEW_RUN = "fake server starting"
+SILENCE_S = 0.5  # of a stream that is not behind any more
 
 
 class Lines:
@@ -31,7 +32,8 @@ class Lines:
         self.last = -1  # the newest number seen
         self._announced: int | None = None  # the number that follows a gap which the agent told of
         self._count: tuple[int, int] | None = None  # seq and count of the newest counted line of this run
-        self._run_began = 0.0
+        self._silent = time.monotonic()  # the last moment at which nothing waited to be read
+        self._run_began = 0.0  # or later
 
     def message(self, message: dict[str, Any]) -> None:
         """The next message of the stream."""
@@ -47,6 +49,10 @@ class Lines:
         self._check_count(seq, line, gap=seq != self.last + 1)
         self.last = seq
 
+    def silence(self) -> None:
+        """The stream has brought all that was printed so far."""
+        self._silent = time.monotonic()
+
     def _compare(self, seq: int, line: str) -> None:
         known = self._known.setdefault(seq, line)
         if known != line:
@@ -56,7 +62,7 @@ class Lines:
 
     def _check_count(self, seq: int, line: str, *, gap: bool) -> None:
         if line == NEW_RUN:
-            self._count, self._run_began = None, time.monotonic()
+            self._count, self._run_began = None, self._silent - AFTERMATH_S
             return
         counted = COUNTED.fullmatch(line)
         if counted is None:
@@ -109,11 +115,15 @@ class Watcher(Thread):
             timeout=2,
             header=[f"X-API-Key: {self._world.agent.key}"],
         )
+        stream.settimeout(SILENCE_S)
+        read_before = self.lines
         try:
             while not self._stopping.is_set() and self._memory.slots.get(self._slot) == lines.instance_id:
                 try:
                     text = stream.recv()
                 except websocket.WebSocketTimeoutException:
+                    if self.lines > read_before:  # before the first line it may still be about to catch up
+                        lines.silence()
                     continue
                 if not text:
                     return

@@ -12,7 +12,7 @@ from contrib.chaos.lines import Lines
 from contrib.chaos.memory import Promises
 from contrib.chaos.script import script
 from contrib.chaos.truth import Doubts
-from contrib.chaos.weather import DISK, Weather
+from contrib.chaos.weather import AFTERMATH_S, DISK, Weather
 
 
 @pytest.fixture
@@ -80,6 +80,34 @@ def test_after_a_deletion_without_an_answer_nothing_is_sure() -> None:
 )
 def test_lines_are_judged(findings: Findings, messages: list[Any], kinds: list[str]) -> None:
     assert lines_of(findings, *messages) == kinds
+
+
+def test_a_full_disk_excuses_lines_that_are_read_long_after_they_were_printed(findings: Findings) -> None:
+    weather = Weather()
+    world: Any = SimpleNamespace(weather=weather)
+    lines = Lines("i", world, findings)
+    with weather.spell(DISK):
+        pass
+    printed = ["fake server starting", "chatter 25", "chatter 2"]  # the disk filled up within "chatter 26"
+    for seq, line in enumerate(printed):
+        lines.message({"seq": seq, "line": line})
+    assert findings.found == []
+
+
+def test_a_full_disk_excuses_no_line_of_a_later_run(
+    findings: Findings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    weather = Weather()
+    world: Any = SimpleNamespace(weather=weather)
+    lines = Lines("i", world, findings)
+    with weather.spell(DISK):
+        pass
+    later = time.monotonic() + 2 * AFTERMATH_S
+    monkeypatch.setattr(time, "monotonic", lambda: later)
+    lines.silence()
+    for seq, line in enumerate(["fake server starting", "chatter 25", "chatter 2"]):
+        lines.message({"seq": seq, "line": line})
+    assert [finding.kind for finding in findings.found] == ["count of a log"]
 
 
 def test_a_doubt_that_lasts_is_a_finding_once(findings: Findings) -> None:
