@@ -1,7 +1,6 @@
 """Bodies and commands that are almost right: answered with what is wrong, in JSON, and nothing breaks."""
 
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -9,14 +8,12 @@ from flask.testing import FlaskClient
 from hypothesis import given
 from hypothesis import strategies as st
 
-from solarhost.app import create_app
 from solarhost.control.commands import Commands
 from solarhost.host import Host
 from solarhost.rest import InProcessRest
-from solarhost.settings import Settings
 from tests.fuzz.strategies import any_json, mutated
+from tests.in_process import KEY, client_of, settings_in
 
-KEY = "test-key"
 BODIES: dict[tuple[str, str], Any] = {
     ("POST", "/instances"): {
         "config": {
@@ -62,21 +59,12 @@ actions = st.sampled_from(["create", "get", "list", "update", "delete", "stop", 
 
 
 @pytest.fixture(scope="module")
-def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FlaskClient]:
+def client(tmp_path_factory: pytest.TempPathFactory) -> FlaskClient:
     """A client of an agent that was built but not started."""
     folder = tmp_path_factory.mktemp("bodies")
-    settings = Settings(
-        api_key=KEY,
-        config_file=folder / "config.json",
-        log_dir=folder / "logs",
-        models_dir=folder / "models",
-        jobs_dir=folder / "jobs",
-        docker_host=f"unix://{folder}/docker.sock",
-    )
+    settings = settings_in(folder, docker_host=f"unix://{folder}/docker.sock")
     settings.jobs_dir.mkdir()
-    client = create_app(Host(settings)).test_client()
-    client.environ_base["HTTP_X_API_KEY"] = KEY
-    yield client
+    return client_of(Host(settings))
 
 
 def refuse(name: str) -> None:

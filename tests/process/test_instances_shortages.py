@@ -11,32 +11,20 @@ import psutil
 import pytest
 from flask.testing import FlaskClient
 
-from solarhost.app import create_app
 from solarhost.host import Host
 from solarhost.instances import census
-from solarhost.settings import Settings
 from tests.agent import free_port, wait_until
 from tests.conftest import Exhausted
 from tests.descriptors import left
+from tests.in_process import client_of, settings_in
 
 FAKE = Path(__file__).with_name("fake_llama.py")
 
 
 @pytest.fixture
 def client(tmp_path: Path) -> FlaskClient:
-    settings = Settings(
-        api_key="k",
-        config_file=tmp_path / "config.json",
-        log_dir=tmp_path / "logs",
-        models_dir=tmp_path / "models",
-        jobs_dir=tmp_path / "jobs",
-        llama_server_path=str(FAKE),
-        start_port=free_port(),
-        stop_timeout_s=1,
-    )
-    client = create_app(Host(settings)).test_client()
-    client.environ_base["HTTP_X_API_KEY"] = "k"
-    return client
+    settings = settings_in(tmp_path, llama_server_path=str(FAKE), start_port=free_port(), stop_timeout_s=1)
+    return client_of(Host(settings))
 
 
 def create(client: FlaskClient, folder: Path, *flags: str, host: str = "127.0.0.1") -> str:

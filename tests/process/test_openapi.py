@@ -20,9 +20,8 @@ from schemathesis.specs.openapi.checks import (
 
 from solarhost.app import create_app
 from solarhost.host import Host
-from solarhost.settings import Settings
+from tests.in_process import KEY, settings_in
 
-KEY = "test-key"
 CHECKS = (
     not_a_server_error,
     status_code_conformance,
@@ -44,12 +43,8 @@ EXPECTED = {
 def application(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Flask]:
     folder = tmp_path_factory.mktemp("openapi")
     host = Host(
-        Settings(
-            api_key=KEY,
-            config_file=folder / "config.json",
-            log_dir=folder / "logs",
-            models_dir=folder / "models",
-            jobs_dir=folder / "jobs",
+        settings_in(
+            folder,
             llama_server_path="/nowhere/llama-server",
             hf_endpoint="http://127.0.0.1:9",
             harbor_url="http://127.0.0.1:9",

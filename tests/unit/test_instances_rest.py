@@ -2,7 +2,6 @@
 
 import hmac
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,30 +9,19 @@ import pytest
 from flask.testing import FlaskClient
 
 from solarhost.api.auth import KeyRing
-from solarhost.app import create_app
 from solarhost.host import Host
 from solarhost.instances.store import InstanceStore
 from solarhost.problems import Problems
-from solarhost.settings import DEFAULT_API_KEY, Settings
+from solarhost.settings import DEFAULT_API_KEY
+from tests.in_process import KEY, client_of, settings_in
 
-KEY = "test-key"
 CONFIG = {"backend_type": "llamacpp", "alias": "m:1", "model": "/models/m.gguf"}
 
 
 @pytest.fixture
-def client(tmp_path: Path) -> Iterator[FlaskClient]:
+def client(tmp_path: Path) -> FlaskClient:
     """A client of an agent that was built but not started: it holds no process and no thread."""
-    settings = Settings(
-        api_key=KEY,
-        solar_control_api_key="control-key",
-        config_file=tmp_path / "config.json",
-        log_dir=tmp_path / "logs",
-        models_dir=tmp_path / "models",
-        jobs_dir=tmp_path / "jobs",
-    )
-    client = create_app(Host(settings)).test_client()
-    client.environ_base["HTTP_X_API_KEY"] = KEY
-    yield client
+    return client_of(Host(settings_in(tmp_path, solar_control_api_key="control-key")))
 
 
 def create(client: FlaskClient, **config: Any) -> dict[str, Any]:
@@ -54,15 +42,7 @@ def test_each_accepted_key_opens_the_api(client: FlaskClient, headers: dict[str,
 @pytest.fixture
 def keyless(tmp_path: Path) -> FlaskClient:
     """A client of an agent without an API_KEY."""
-    settings = Settings(
-        config_file=tmp_path / "config.json",
-        log_dir=tmp_path / "logs",
-        models_dir=tmp_path / "models",
-        jobs_dir=tmp_path / "jobs",
-    )
-    client = create_app(Host(settings)).test_client()
-    client.environ_base["HTTP_X_API_KEY"] = DEFAULT_API_KEY
-    return client
+    return client_of(Host(settings_in(tmp_path, api_key=DEFAULT_API_KEY)))
 
 
 def test_with_the_default_key_an_instance_is_for_this_machine_unless_it_says_otherwise(

@@ -7,25 +7,15 @@ import pytest
 from flask.testing import FlaskClient
 from prometheus_client.parser import text_string_to_metric_families
 
-from solarhost.app import create_app
 from solarhost.host import Host
-from solarhost.settings import Settings
+from tests.in_process import client_of, settings_in
 
 
 @pytest.fixture
 def client(tmp_path: Path) -> Iterator[FlaskClient]:
-    settings = Settings(
-        api_key="k",
-        config_file=tmp_path / "c.json",
-        log_dir=tmp_path / "l",
-        models_dir=tmp_path,
-        jobs_dir=tmp_path,
-    )
-    host = Host(settings)
+    host = Host(settings_in(tmp_path))
     host.resources.start()
-    client = create_app(host).test_client()
-    client.environ_base["HTTP_X_API_KEY"] = "k"
-    yield client
+    yield client_of(host)
     host.close(0)
 
 

@@ -1,37 +1,27 @@
 """The REST calls on models, through the application."""
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from flask.testing import FlaskClient
 
-from solarhost.app import create_app
 from solarhost.host import Host
 from solarhost.modelstore.manifest import Entry, FileStamp, Manifest
 from solarhost.problems import Problems
 from solarhost.settings import Settings
-
-KEY = {"X-API-Key": "k"}
+from tests.in_process import client_of, settings_in
 
 
 @pytest.fixture
 def settings(tmp_path: Path) -> Settings:
-    return Settings(
-        api_key="k",
-        models_dir=tmp_path / "models",
-        config_file=tmp_path / "config.json",
-        log_dir=tmp_path / "logs",
-        jobs_dir=tmp_path / "jobs",
-    )
+    return settings_in(tmp_path)
 
 
 @pytest.fixture
-def client(settings: Settings) -> Iterator[FlaskClient]:
-    with create_app(Host(settings)).test_client() as client:
-        yield client
+def client(settings: Settings) -> FlaskClient:
+    return client_of(Host(settings))
 
 
 @pytest.fixture
@@ -61,12 +51,12 @@ def folder(settings: Settings) -> Path:
 
 def pull(client: FlaskClient, **body: Any) -> Any:
     defaults = {"source": "huggingface", "source_uri": "huggingface://org/m", "model_id": "org/m"}
-    return client.post("/models/pull", json=defaults | body, headers=KEY)
+    return client.post("/models/pull", json=defaults | body)
 
 
 def test_the_list_is_what_the_manifest_says(client: FlaskClient, folder: Path) -> None:
-    assert client.get("/models").status_code == 401
-    [model] = client.get("/models", headers=KEY).get_json()
+    assert client.get("/models", headers={"X-API-Key": ""}).status_code == 401
+    [model] = client.get("/models").get_json()
     assert model["name"] == "hf--org--m"
     assert model["path"] == str(folder)
     assert (model["model_name"], model["metadata"], model["file_filters"]) == ("M", {}, None)
@@ -77,7 +67,7 @@ def test_a_pulled_model_answers_at_once(client: FlaskClient, folder: Path) -> No
     answer = pull(client, file_filters=["*Q4*"], metadata=None, unknown_key=1)
     assert answer.status_code == 200
     assert answer.get_json() == {"path": str(folder), "cached": True, "source_uri": "huggingface://org/m"}
-    assert client.get("/models/pulls", headers=KEY).get_json() == []
+    assert client.get("/models/pulls").get_json() == []
 
 
 @pytest.mark.parametrize(
@@ -126,7 +116,7 @@ def test_a_source_that_makes_no_sense_is_an_invalid_request(
 
 
 def test_deleting_a_model_removes_its_folder_and_entry(client: FlaskClient, folder: Path) -> None:
-    answer = client.delete("/models/hf--org--m", headers=KEY)
+    answer = client.delete("/models/hf--org--m")
     assert answer.status_code == 200
     assert answer.get_json() == {
         "detail": "Model deleted",
@@ -136,38 +126,38 @@ def test_deleting_a_model_removes_its_folder_and_entry(client: FlaskClient, fold
         "remaining": 0,
     }
     assert [path.name for path in folder.parent.iterdir()] == ["manifest.json"]
-    assert client.get("/models", headers=KEY).get_json() == []
-    assert client.delete("/models/hf--org--m", headers=KEY).status_code == 404
+    assert client.get("/models").get_json() == []
+    assert client.delete("/models/hf--org--m").status_code == 404
 
 
 def test_deleting_some_files_keeps_the_rest(client: FlaskClient, folder: Path) -> None:
-    answer = client.delete("/models/hf--org--m", headers=KEY, json={"filters": ["*Q8*", "sub/*"]}).get_json()
+    answer = client.delete("/models/hf--org--m", json={"filters": ["*Q8*", "sub/*"]}).get_json()
     assert (answer["removed"], answer["freed_bytes"], answer["remaining"]) == (
         ["m-Q8.gguf", "sub/config.json"],
         24,
         1,
     )
     assert [path.name for path in folder.iterdir()] == ["m-Q4.gguf"]
-    [model] = client.get("/models", headers=KEY).get_json()
+    [model] = client.get("/models").get_json()
     assert (model["size_bytes"], model["file_filters"]) == (9, ["m-Q4.gguf"])
     assert pull(client, file_filters=["m-Q4.gguf"]).get_json()["cached"] is True
 
 
 def test_filters_that_match_nothing_delete_nothing(client: FlaskClient, folder: Path) -> None:
     for filters in ([], ["*Q9*"]):
-        answer = client.delete("/models/hf--org--m", headers=KEY, json={"filters": filters}).get_json()
+        answer = client.delete("/models/hf--org--m", json={"filters": filters}).get_json()
         assert (answer["removed"], answer["freed_bytes"], answer["remaining"]) == ([], 0, 3)
     assert len(list(folder.rglob("*.*"))) == 3
 
 
 @pytest.mark.parametrize("name", ["nothing", "..", "manifest.json", ".staging", "%2e%2e%2fetc"])
 def test_only_what_the_manifest_names_can_be_deleted(client: FlaskClient, folder: Path, name: str) -> None:
-    assert client.delete(f"/models/{name}", headers=KEY).status_code in (404, 405)
+    assert client.delete(f"/models/{name}").status_code in (404, 405)
     assert folder.is_dir()
 
 
 def test_cancelling_an_unknown_pull_is_a_404(client: FlaskClient) -> None:
-    assert client.delete("/models/pulls/pull-0", headers=KEY).status_code == 404
+    assert client.delete("/models/pulls/pull-0").status_code == 404
 
 
 def test_every_answer_is_documented(client: FlaskClient) -> None:

@@ -5,21 +5,14 @@ from werkzeug.test import Client
 
 from solarhost.app import create_app
 from solarhost.host import Host
-from solarhost.settings import Settings
+from tests.in_process import settings_in
 
 KEY = {"X-API-Key": "right"}
 
 
 @pytest.fixture
 def app(tmp_path):
-    settings = Settings(
-        api_key="right",
-        config_file=tmp_path / "config.json",
-        log_dir=tmp_path / "logs",
-        models_dir=tmp_path / "models",
-        jobs_dir=tmp_path / "jobs",
-    )
-    return create_app(Host(settings))
+    return create_app(Host(settings_in(tmp_path, api_key="right")))
 
 
 @pytest.fixture

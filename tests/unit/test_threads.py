@@ -6,30 +6,19 @@ from pathlib import Path
 import pytest
 from flask.testing import FlaskClient
 
-from solarhost.app import create_app
 from solarhost.host import Host
 from solarhost.server.pool import RequestThreads
-from solarhost.settings import Settings
 from solarhost.threads import NoThread, ThreadGroup
 from tests.agent import free_port, wait_until
 from tests.conftest import Exhausted
+from tests.in_process import client_of, settings_in
 
 
 @pytest.fixture
 def client(tmp_path: Path) -> FlaskClient:
-    settings = Settings(
-        api_key="k",
-        config_file=tmp_path / "config.json",
-        log_dir=tmp_path / "logs",
-        models_dir=tmp_path / "models",
-        jobs_dir=tmp_path / "jobs",
-        hf_endpoint=f"http://127.0.0.1:{free_port()}",
-        pull_retries=0,
-        max_retries=0,
-    )
-    client = create_app(Host(settings)).test_client()
-    client.environ_base["HTTP_X_API_KEY"] = "k"
-    return client
+    nobody = f"http://127.0.0.1:{free_port()}"
+    settings = settings_in(tmp_path, hf_endpoint=nobody, pull_retries=0, max_retries=0)
+    return client_of(Host(settings))
 
 
 def test_a_group_remembers_only_threads_that_began(exhausted: Exhausted) -> None:
