@@ -3,9 +3,9 @@
 from collections.abc import Iterator, Sequence
 from typing import Any, Protocol
 
-from flask import Response, jsonify
+from flask import Response
 
-from hf_server import sse
+from hf_server import render
 from hf_server.clients import Client
 from hf_server.errors import ApiError, ClientGone
 from hf_server.generation import Delta, Failed, Generation, Outbox
@@ -62,7 +62,7 @@ class Answering:
             raise
         self._end(200)
         choices.sort(key=lambda choice: choice["index"])
-        return jsonify(self._form.envelope(choices, streamed=False) | {"usage": self.usage()})
+        return render.answer(self._form.envelope(choices, streamed=False) | {"usage": self.usage()})
 
     def _stream(self, include_usage: bool) -> Response:
         """Begin the response with the first piece, so that an early failure still gets its status."""
@@ -71,7 +71,7 @@ class Answering:
         except ApiError as error:
             self._end(error.status)
             raise
-        return Response(self._events(first, include_usage=include_usage), headers=sse.HEADERS)
+        return Response(self._events(first, include_usage=include_usage), headers=render.EVENT_HEADERS)
 
     def usage(self) -> dict[str, Any]:
         """Counts of the whole request; each prompt counts once, however many answers it got."""
@@ -92,20 +92,20 @@ class Answering:
                 if delta.index not in opened:
                     opened.add(delta.index)
                     if opening := self._form.opening(delta.index):
-                        yield sse.event(self._form.envelope([opening], streamed=True) | no_usage)
-                yield sse.event(self._form.envelope([self._form.piece(delta)], streamed=True) | no_usage)
+                        yield render.event(self._form.envelope([opening], streamed=True) | no_usage)
+                yield render.event(self._form.envelope([self._form.piece(delta)], streamed=True) | no_usage)
                 if not self._left:
                     break
                 delta = self._next()
             self._count()
             if include_usage:
-                yield sse.event(self._form.envelope([], streamed=True) | {"usage": self.usage()})
-            yield sse.DONE
+                yield render.event(self._form.envelope([], streamed=True) | {"usage": self.usage()})
+            yield render.LAST_EVENT
             status = 200
         except ApiError as error:  # the status line is out already
             status = error.status
             if status != ClientGone.status:
-                yield sse.event(error.body())
+                yield render.event(error.body())
         finally:
             if status == ClientGone.status:
                 self._client.give_up()

@@ -4,10 +4,10 @@ import hmac
 import logging
 import uuid
 
-from flask import Flask, Response, jsonify, request
+from flask import Flask, Response, request
 from werkzeug.exceptions import ClientDisconnected, HTTPException
 
-from hf_server import chat, classify, completions, embeddings
+from hf_server import chat, classify, completions, embeddings, render
 from hf_server.errors import ApiError, BodyTooLarge, RequestTimeout, UnknownPath, WrongKey, WrongMethod
 from hf_server.service import Service
 
@@ -21,7 +21,6 @@ def create_app(service: Service) -> Flask:
     app = Flask("hf_server", static_folder=None)
     app.extensions["hf_server"] = service
     app.config["MAX_CONTENT_LENGTH"] = service.options.max_body_bytes
-    app.json.sort_keys = False  # type: ignore[attr-defined]
     keys = [key.encode() for key in service.options.keys]
 
     @app.before_request
@@ -59,8 +58,7 @@ def _is_known(given: bytes, keys: list[bytes]) -> bool:
 def _add_errors(app: Flask) -> None:
     @app.errorhandler(ApiError)
     def api_error(error: ApiError) -> Response:
-        response = jsonify(error.body())
-        response.status_code = error.status
+        response = render.answer(error.body(), error.status)
         response.headers.update(error.headers())
         return response
 
@@ -90,18 +88,18 @@ def _add_system(app: Flask, service: Service) -> None:
     options = service.options
 
     @app.get("/health")
-    def health() -> tuple[Response, int]:
+    def health() -> Response:
         device = service.device
         if device is None:
-            return jsonify({"status": "loading", "stage": service.stage}), 503
-        return jsonify(
+            return render.answer({"status": "loading", "stage": service.stage}, 503)
+        return render.answer(
             {
                 "status": "ok",
                 "model": options.alias,
                 "model_type": options.model_type,
                 "device": device,
             }
-        ), 200
+        )
 
     @app.get("/metrics")
     def metrics() -> Response:
@@ -109,7 +107,7 @@ def _add_system(app: Flask, service: Service) -> None:
 
     @app.get("/v1/models")
     def models() -> Response:
-        return jsonify(
+        return render.answer(
             {
                 "object": "list",
                 "data": [

@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from flask import Blueprint, Response, jsonify, request
+from flask import Blueprint, Response, request
 
-from hf_server import body
+from hf_server import body, render
 from hf_server.body import Body
 from hf_server.clients import Client
 from hf_server.embeddings import MAX_INPUTS
@@ -28,7 +28,7 @@ def blueprint(service: Service) -> Blueprint:
         texts = _texts(fields, engine)
         with record.encoding(texts) as tokens:
             scores = engine.vectors(texts, client.is_gone)
-        return jsonify(
+        return render.answer(
             {
                 "id": record.id,
                 "object": "classification",

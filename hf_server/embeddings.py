@@ -4,9 +4,9 @@ import base64
 from typing import Any
 
 import numpy as np
-from flask import Blueprint, Response, jsonify, request
+from flask import Blueprint, Response, request
 
-from hf_server import body
+from hf_server import body, render
 from hf_server.body import Body
 from hf_server.clients import Client
 from hf_server.engines import VectorEngine
@@ -36,7 +36,7 @@ def blueprint(service: Service) -> Blueprint:
         with record.encoding(texts) as tokens:
             vectors = engine.vectors(texts, client.is_gone)
             vectors = _shaped(vectors, dimensions, normalize=service.options.normalize_embeddings)
-        return jsonify(
+        return render.answer(
             {
                 "object": "list",
                 "data": [
@@ -81,4 +81,4 @@ def _shaped(vectors: Vectors, dimensions: int | None, *, normalize: bool) -> Vec
 
 
 def _encoded(vector: Vectors, form: str) -> Any:
-    return base64.b64encode(vector.astype("<f4").tobytes()).decode() if form == "base64" else vector.tolist()
+    return base64.b64encode(vector.astype("<f4").tobytes()).decode() if form == "base64" else vector
