@@ -51,6 +51,7 @@ class PullProgress:
 class JobEvent:
     """A job or step lifecycle event, sent by its own name (`job_started`, `step_failed`, …).
 
+    The entry that ends the log of a step is one, too (`step_log`).
     After a restart of the agent it is published again, unless solar-control was seen to have it.
     """
 
@@ -62,7 +63,7 @@ class JobEvent:
 
 @dataclass(frozen=True, slots=True)
 class StepLogLines:
-    """Entries of a `step_log` event, the completion marker included."""
+    """Entries of a `step_log` event: lines."""
 
     entries: Sequence[dict[str, Any]]
 

@@ -68,7 +68,7 @@ class Host:
             instances=lambda: self.instances,
             health=lambda: self.health(),
             dispatch=lambda method, path, body: self.dispatch(method, path, body),
-            delivered=lambda event: self.delivered.append(event.payload["job_id"]),
+            delivered=lambda event: self.delivered.append(event.payload.get("job_id")),
         )
 
     def health(self) -> payloads.Json:

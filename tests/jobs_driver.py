@@ -16,6 +16,7 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -68,14 +69,18 @@ class EventFile:
 
     def publish(self, event: Any) -> None:
         if isinstance(event, StepLogLines):
-            self._file.write(b"".join(json.dumps(entry).encode() + b"\n" for entry in event.entries))
+            self._write(event.entries)
         if isinstance(event, JobEvent):
-            self._file.write(json.dumps({"event": event.name, **event.payload}).encode() + b"\n")
+            is_log = event.name == "step_log"
+            self._write(event.payload["entries"] if is_log else [{"event": event.name, **event.payload}])
             if event.name == self._fatal:
                 self._left -= 1
                 if self._left == 0:
                     die()
             self.delivered(event)
+
+    def _write(self, entries: Sequence[dict[str, Any]]) -> None:
+        self._file.write(b"".join(json.dumps(entry).encode() + b"\n" for entry in entries))
 
 
 def main() -> None:

@@ -58,16 +58,17 @@ class Heard:
         return [
             f"{e.name} {e.payload['step_name']}" if "step_name" in e.payload else e.name
             for e in list(self.events)
-            if isinstance(e, JobEvent) and e.payload["job_id"] == job_id
+            if isinstance(e, JobEvent) and e.payload.get("job_id") == job_id
         ]
 
     def entries(self, job_id: str, step_name: str | None = None) -> list[dict[str, Any]]:
-        """Log entries of a job's steps."""
+        """Log entries of a job's steps, those that end them included."""
         return [
             entry
             for e in list(self.events)
-            if isinstance(e, StepLogLines)
-            for entry in e.entries
+            for entry in (
+                e.entries if isinstance(e, StepLogLines) else getattr(e, "payload", {}).get("entries", ())
+            )
             if entry["job_id"] == job_id and step_name in (None, entry["step_name"])
         ]
 

@@ -67,8 +67,6 @@ def kept_message(item: Item) -> Message:
             return Message(name, payload, item)
         case PullProgress() as event:
             return Message("pull_progress", payloads.pull_progress(event), item)
-        case StepLogLines(entries):
-            return Message("step_log", {"entries": list(entries)}, item)
         case other:
             raise TypeError(f"{type(other).__name__} is never kept")
 

@@ -58,12 +58,12 @@ class Outbox:
                     self._kept.put(self._item(event, kept=True))
                 case PullProgress() if event.phase in ENDS_OF_PULLS:
                     self._kept.put(self._item(event, kept=True))
-                case StepLogLines():
-                    self._put_step_log(event)
                 case _ if not self._listening:
                     pass
                 case LogLines():
                     self._put_log(event)
+                case StepLogLines():
+                    self._put_step_log(event)
                 case PullProgress():
                     self._progress.put(self._item(event))
                 case InstanceState():
@@ -179,16 +179,11 @@ class Outbox:
         self._logs.put(self._item(kept_part, lines=lines))
 
     def _put_step_log(self, event: StepLogLines) -> None:
-        """Lines pass, but the entry that ends a step's log is kept."""
-        lines = [_cut(entry) for entry in event.entries if not entry.get("completed")]
-        ends = [entry for entry in event.entries if entry.get("completed")]
-        if lines and self._listening:
-            surplus = max(0, len(lines) - PASSING_LIMIT)
-            self._step_logs.dropped += surplus
-            texts = [entry.get("line", "") for entry in lines[surplus:]]
-            self._step_logs.put(self._item(StepLogLines(lines[surplus:]), lines=texts))
-        if ends:
-            self._kept.put(self._item(StepLogLines(ends), kept=True))
+        surplus = max(0, len(event.entries) - PASSING_LIMIT)
+        self._step_logs.dropped += surplus
+        entries = [_cut(entry) for entry in event.entries[surplus:]]
+        texts = [entry.get("line", "") for entry in entries]
+        self._step_logs.put(self._item(StepLogLines(entries), lines=texts))
 
 
 def _cut(entry: Json) -> Json:

@@ -3,7 +3,7 @@
 from typing import Any
 
 from solarhost.events import JobEvent
-from solarhost.jobs.records import Job, Status
+from solarhost.jobs.records import Job, Status, Step
 
 
 def events_of(job: Job, workspace_path: str, host_id: str | None, *, after: int) -> list[JobEvent]:
@@ -14,7 +14,7 @@ def events_of(job: Job, workspace_path: str, host_id: str | None, *, after: int)
     events = []
     for number, (name, index) in enumerate(job.happened[after:], after + 1):
         facts = _job_facts(job, name, workspace_path) if index is None else _step_facts(job, name, index)
-        payload = {"job_id": job.id, "host_id": host_id, **facts}
+        payload = facts if name == "step_log" else {"job_id": job.id, "host_id": host_id, **facts}
         events.append(JobEvent(name, payload, job.uid, number))
     return events
 
@@ -33,6 +33,8 @@ def _job_facts(job: Job, name: str, workspace_path: str) -> dict[str, Any]:
 def _step_facts(job: Job, name: str, index: int) -> dict[str, Any]:
     step = job.steps[index]
     facts: dict[str, Any] = {"step_name": step.name, "step_index": index}
+    if name == "step_log":
+        return {"entries": [{"job_id": job.id, **facts, **_log_end(step)}]}
     if name == "step_started":
         return facts | {"status": str(Status.RUNNING), "timestamp": step.started_at}
     facts |= {"status": str(step.status), "timestamp": step.finished_at}
@@ -40,3 +42,15 @@ def _step_facts(job: Job, name: str, index: int) -> dict[str, Any]:
     if step.status is Status.FAILED:
         facts |= {"error_summary": step.error_message}
     return facts
+
+
+def _log_end(step: Step) -> dict[str, Any]:
+    """The entry that says that the log of a step is over."""
+    return {
+        "stream": "stdout",
+        "seq": step.log_end,
+        "timestamp": step.finished_at,
+        "line": "",
+        "completed": True,
+        "exit_code": step.exit_code,
+    }

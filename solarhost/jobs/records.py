@@ -39,6 +39,7 @@ class Step:
     signal: int | None = None  # that ended it
     oom_killed: bool = False
     error_message: str | None = None
+    log_end: int | None = None  # number of the entry after the last line of its log
 
     @property
     def duration_s(self) -> float | None:
@@ -80,13 +81,15 @@ class Job:
 
     @property
     def happened(self) -> list[tuple[str, int | None]]:
-        """Its lifecycle events so far: name, and index of the step if it is one's. Only grows, at its end."""
+        """Its events so far: name, and index of the step if it is one's. Only grows, at its end."""
         events: list[tuple[str, int | None]] = []
         if self.started_at is not None:
             events.append(("job_started", None))
         for index, step in enumerate(self.steps):
             if step.started_at is not None:
                 events.append(("step_started", index))
+            if step.log_end is not None:
+                events.append(("step_log", index))
             if step.status in (Status.COMPLETED, Status.FAILED):
                 events.append((f"step_{step.status}", index))
         if self.status.is_terminal:

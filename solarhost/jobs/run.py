@@ -85,7 +85,7 @@ class JobRun:
 
     def _run(self) -> None:
         job = self._tools.store.get(self._job_id)
-        self._tools.announcements.resume(job)
+        self._tools.announcements.announce(job, after=job.told)
         if job.cancel_requested:
             self.interrupts.cancel()
         try:
@@ -162,8 +162,8 @@ class JobRun:
         self._step, self._log = step, (index, log)
         try:
             result = self._result(step, log)
-            log.complete(result.get("exit_code"))
-            job = self._record_step(index, **result, finished_at=now_iso())
+            end = log.complete()
+            job = self._record_step(index, **result, finished_at=now_iso(), log_end=end)
         finally:
             self._step = self._log = None
             log.close()

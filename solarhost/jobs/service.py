@@ -110,7 +110,7 @@ class JobService:
         """
         self._store.load()
         for job in self._store.untold():
-            self._announcements.resume(job)
+            self._announcements.announce(job, after=job.told)
         jobs = [job for job in self._store.all() if not job.status.is_terminal]
         with self._lock:
             for job in jobs:

@@ -61,13 +61,13 @@ class StepLog:
         self._lines = 0  # that these are
         self._unwritten = 0  # lines that found no room on the disk
         self._checked_s = float("-inf")
-        self._marker: dict[str, Any] | None = None  # the entry that says that the step is over
+        self._end: int | None = None  # number of the entry that says that the step is over
         self._file: int | None = None
 
     @property
     def completed(self) -> bool:
-        """The completion marker is out: nothing more comes."""
-        return self._marker is not None
+        """Nothing more comes."""
+        return self._end is not None
 
     def open(self) -> None:
         """Make the file, or take it up where an earlier agent left it.
@@ -114,27 +114,19 @@ class StepLog:
         with self._lock:
             self._keep(self._numbered("stderr", now_iso(), [text]))
 
-    def complete(self, exit_code: int | None) -> None:
-        """The step is over: its last lines, then the marker.
+    def complete(self) -> int:
+        """The step is over: keep its last lines, and give the number of the entry that ends them.
 
-        When an earlier agent came so far, the same marker is published again: it may not have arrived.
+        That is the same when an earlier agent came so far.
         """
         with self._lock:
-            if self._marker is None:
+            if self._end is None:
                 for stream, splitter in self._splitters.items():
                     self._keep(self._numbered(stream, now_iso(), splitter.finish()))
                 self._seq += 1
-                self._marker = {
-                    **self._where,
-                    "stream": "stdout",
-                    "seq": self._seq,
-                    "timestamp": now_iso(),
-                    "line": "",
-                    "completed": True,
-                    "exit_code": exit_code,
-                }
+                self._end = self._seq
                 self._checkpoint()
-            self._publish(StepLogLines([self._marker]))
+            return self._end
 
     def extent(self) -> LogExtent:
         """How far its file is."""
@@ -204,7 +196,7 @@ class StepLog:
             "size": self._size,
             "lines": self._lines,
             "seq": self._seq,
-            "marker": self._marker,
+            "end": self._end,
             "stderr_tail": list(self._stderr),
             "recent": [{**entry, "line": entry["line"][:SHOWN_CHARS]} for entry in self._recent()],
             "streams": {
@@ -229,7 +221,7 @@ class StepLog:
         ):  # the machine went down before the file's bytes were safe
             return
         self._size, self._lines = data["size"], data["lines"]
-        self._seq, self._marker = data["seq"], data["marker"]
+        self._seq, self._end = data["seq"], data["end"]
         self._stderr.extend(data["stderr_tail"])
         self._entries.extend({**self._where, **entry} for entry in data["recent"])
         self._splitters = {
@@ -278,11 +270,6 @@ def stored_extent(log_path: Path) -> LogExtent:
     """How far the file of a step is that is not running."""
     data = _stored(log_path)
     return LogExtent(data["size"], data["lines"]) if data else LogExtent()
-
-
-def stored_marker(log_path: Path) -> dict[str, Any] | None:
-    """The entry that ended the log of a step; None when it did not end, or its files are gone."""
-    return _stored(log_path).get("marker")
 
 
 def _stored(log_path: Path) -> dict[str, Any]:

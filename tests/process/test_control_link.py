@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from solarhost.events import InstancesChanged, InstanceState, StepLogLines
+from solarhost.events import InstancesChanged, InstanceState, JobEvent, StepLogLines
 from tests.control_host import KEY, Host, flat, job_ended, log_lines, pull
 from tests.control_process import ControlProcess, wait_for
 
@@ -68,7 +68,12 @@ def test_all_that_happens_reaches_control_in_order(make_control, make_host):
         InstanceState("i-1", "2026-05-21T19:00:00Z", {**runtime, "instance_id": "i-1"}),
         pull("downloading"),
         StepLogLines([{**step, "seq": 1, "line": "x"}]),
-        StepLogLines([{**step, "seq": 2, "line": "", "completed": True, "exit_code": 0}]),
+        JobEvent(
+            "step_log",
+            {"entries": [{**step, "seq": 2, "line": "", "completed": True, "exit_code": 0}]},
+            "uid",
+            1,
+        ),
         job_ended(1),
         pull("completed"),
         InstancesChanged([flat("running", port=3500)]),

@@ -104,6 +104,7 @@ def test_killed_at_every_point_of_a_job_that_goes_well(lives: Lives):
         "job_completed job",
     ]
     assert lives.repeated() == 3  # one for each death between control's having it and our knowing
+    assert lives.markers() == [("a", 0), ("b", 0), ("c", 0)], "each once"
     assert lives.log("job", "a") == ["a1", "a2"]
     assert lives.log("job", "b") == ["b"]
     assert lives.log("job", "c") == ["c"]
@@ -141,7 +142,7 @@ def test_what_happened_while_control_was_away_is_told_by_a_later_agent(lives: Li
         "job_cancelled other",
     ]
     assert lives.repeated() == 1
-    assert lives.markers() == [("a", 0), ("b", 3)]
+    assert lives.markers() == [("a", 0), ("b", 3), ("one", 0)], "each once"
     assert [path.name for path in (lives.folder / ".records").iterdir()] == ["job.json"]
 
 

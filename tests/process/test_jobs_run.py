@@ -44,8 +44,8 @@ def test_each_event_follows_its_change_in_order(jobs: Jobs):
 
     def publish(event):
         jobs.heard.events.append(event)
-        payload = getattr(event, "payload", None)
-        if payload:
+        payload = getattr(event, "payload", {})
+        if "status" in payload:
             job = jobs.service.get("told")
             stored = job.steps[payload["step_index"]].status if "step_index" in payload else job.status
             statuses.append((payload["status"], str(stored), payload["host_id"]))
@@ -68,7 +68,7 @@ def test_each_event_follows_its_change_in_order(jobs: Jobs):
         (2, "", True, 0),
     ]
     before = [getattr(event, "name", "log") for event in jobs.heard.events]
-    assert before.index("log") < before.index("step_completed")  # lines and marker come before the end
+    assert before.index("log") < before.index("step_log") < before.index("step_completed")
 
 
 def test_a_failure_explains_itself_and_stops_the_job(jobs: Jobs):

@@ -32,6 +32,10 @@ def step_line(seq: int, line: str = "x", **more) -> dict:
     }
 
 
+def log_end(seq: int) -> JobEvent:
+    return JobEvent("step_log", {"entries": [step_line(seq, "", completed=True, exit_code=0)]}, "u", 1)
+
+
 def state(instance_id: str, busy: bool) -> InstanceState:
     return InstanceState(instance_id, "t", {"instance_id": instance_id, "timestamp": "t", "busy": busy})
 
@@ -62,7 +66,8 @@ def test_ends_and_status_changes_wait_for_a_connection():
         job_ended(1),
         pull("completed"),
         pull("failed", "repo://b:1"),
-        StepLogLines([step_line(1), step_line(2, "", completed=True, exit_code=0)]),
+        StepLogLines([step_line(1)]),
+        log_end(2),
     ]
     for event in events:
         outbox.put(event)
@@ -211,7 +216,7 @@ def test_lines_are_batched_but_never_cross_the_end_of_their_step():
     outbox = listening()
     outbox.put(StepLogLines([step_line(1)]))
     outbox.put(StepLogLines([step_line(2)]))
-    outbox.put(StepLogLines([step_line(3, "", completed=True, exit_code=0)]))
+    outbox.put(log_end(3))
     outbox.put(JobEvent("step_completed", {"job_id": "j"}, "u", 3))
     outbox.put(JobEvent("step_started", {"job_id": "j"}, "u", 4))
     outbox.put(StepLogLines([step_line(1)]))
