@@ -66,6 +66,16 @@ def write_text(path: Path, text: str, mode: int = 0o600, *, durable: bool = True
     return written
 
 
+def is_file(path: Path) -> bool:
+    """True for a file that this user can see; `Path.is_file` raises for closed folders and overlong names."""
+    return os.path.isfile(path)  # noqa: PTH113
+
+
+def is_folder(path: Path) -> bool:
+    """The same for a folder."""
+    return os.path.isdir(path)  # noqa: PTH112
+
+
 def stamp(path: Path) -> Stamp | None:
     """What the file is told by now, None when there is none or it can't be seen."""
     try:

@@ -15,5 +15,5 @@ def ask(url: str, headers: Mapping[str, str]) -> Any:
         try:
             answer = session.get(url, headers=headers, timeout=ANSWERED_WITHIN_S, allow_redirects=False)
             return answer.json()
-        except (requests.RequestException, ValueError):
+        except (requests.RequestException, ValueError, RecursionError):
             return None

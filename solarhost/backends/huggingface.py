@@ -21,6 +21,7 @@ from solarhost.backends.huggingface_config import (
 )
 from solarhost.backends.huggingface_failures import explain
 from solarhost.backends.huggingface_log import HuggingFaceActivity, read_usage
+from solarhost.files import is_file, is_folder
 from solarhost.settings import Settings
 
 INSTALL = "pip install 'solar-host[huggingface]'"
@@ -98,7 +99,7 @@ class HuggingFace:
             model, is_local = _find_model(config, model_folder)
         except CannotStart:
             return []
-        return [path for path in Path(model).rglob("*") if path.is_file()] if is_local else []
+        return [path for path in Path(model).rglob("*") if is_file(path)] if is_local else []
 
     def activity(self) -> Activity:
         return HuggingFaceActivity()
@@ -110,7 +111,7 @@ class HuggingFace:
         answer = ask(f"{base_url}/v1/models", headers)
         try:
             return Probe(context_size=int(answer["data"][0]["context_size"]))
-        except (LookupError, TypeError, ValueError):
+        except (LookupError, TypeError, ValueError, OverflowError):
             return Probe()
 
     def explain_failure(self, lines: Sequence[str], exit_code: int | None) -> str | None:
@@ -136,10 +137,10 @@ def _find_model(config: Mapping[str, Any], model_folder: Path | None) -> tuple[s
     once had on another host.
     """
     named = config.get("model_id")
-    if named is not None and Path(named).is_dir():
+    if named is not None and is_folder(Path(named)):
         return str(Path(named).absolute()), True
     if model_folder is not None:
-        if not model_folder.is_dir():
+        if not is_folder(model_folder):
             raise CannotStart(f"{model_folder} is not a folder; a HuggingFace model is one, with its config")
         return str(model_folder), True
     if named is None:

@@ -4,6 +4,7 @@ import os
 import re
 import shutil
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from solarhost.backends.llamacpp_config import LlamaCppConfig
 from solarhost.backends.llamacpp_failures import explain
 from solarhost.backends.llamacpp_log import LlamaCppActivity, read_usage
 from solarhost.errors import InvalidRequest
+from solarhost.files import is_file, is_folder
 from solarhost.modelstore.selection import choose_file, choose_weights
 
 _ENDPOINTS = {
@@ -42,7 +44,6 @@ _FLAGS = (
     ("top_p", "--top-p"),
     ("top_k", "--top-k"),
     ("min_p", "--min-p"),
-    ("chat_template_file", "--chat-template-file"),
     ("chat_template_kwargs", "--chat-template-kwargs"),
     ("reasoning", "--reasoning"),
     ("reasoning_budget", "--reasoning-budget"),
@@ -85,6 +86,9 @@ class LlamaCpp:
         argv = [str(executable), "--host", config["host"], "--port", str(launch.port)]
         argv += ["--model", str(_existing(model, "model")), "--alias", config["alias"]]
         argv += _flags(config, _FLAGS)
+        if "chat_template_file" in config:
+            template = _existing(Path(config["chat_template_file"]), "chat_template_file")
+            argv += ["--chat-template-file", str(template)]
         if "mmproj" in config:
             argv += ["--mmproj", str(_existing(choose_file(folder, config["mmproj"]), "mmproj"))]
             if not config["mmproj_offload"]:
@@ -109,7 +113,7 @@ class LlamaCpp:
                     continue  # not there, so not in use
         if "chat_template_file" in config:
             found.append(Path(config["chat_template_file"]))
-        return [path for path in found if path.is_file()]
+        return [path for path in found if is_file(path)]
 
     def activity(self) -> Activity:
         return LlamaCppActivity()
@@ -121,7 +125,7 @@ class LlamaCpp:
         answer = ask(f"{base_url}/props", headers)
         try:
             return Probe(context_size=int(answer["default_generation_settings"]["n_ctx"]))
-        except (KeyError, TypeError, ValueError):
+        except (LookupError, TypeError, ValueError, OverflowError):
             return Probe()  # an older or a busy server: the configured value stands
 
     def explain_failure(self, lines: Sequence[str], exit_code: int | None) -> str | None:
@@ -131,9 +135,9 @@ class LlamaCpp:
         """Raises CannotStart: there is none."""
         if self._executable:
             path = Path(self._executable)
-            if path.is_dir():
+            if is_folder(path):
                 path /= "llama-server"
-            if not (path.is_file() and os.access(path, os.X_OK)):
+            if not (is_file(path) and os.access(path, os.X_OK)):
                 raise CannotStart(
                     f"LLAMA_SERVER_PATH={path} is not an executable file: correct it, or {_GET_ONE}"
                 )
@@ -151,13 +155,13 @@ def _find_model(config: Mapping[str, Any], model_folder: Path | None) -> tuple[P
     had on another host.
     """
     named = Path(config["model"]) if "model" in config else None
-    if named is not None and (named.exists() or model_folder is None):
+    if named is not None and (is_file(named) or is_folder(named) or model_folder is None):
         place = named
     elif model_folder is not None:
         place = model_folder
     else:
         raise CannotStart(f"the model {config['model_source']} has not been pulled")
-    if not place.is_dir():
+    if not is_folder(place):
         return place, place.parent
     if "model_file" in config:
         return choose_file(place, config["model_file"]), place
@@ -183,8 +187,8 @@ def _flags(config: Mapping[str, Any], table: Sequence[tuple[str, str]]) -> list[
 
 
 def _existing(path: Path, field: str) -> Path:
-    if not path.is_file():
-        raise CannotStart(f"{field}: there is no file {path}")
+    if not is_file(path):
+        raise CannotStart(f"{field}: there is no file {path}, or this user may not see it")
     if not os.access(path, os.R_OK):
         raise CannotStart(f"{field}: the file {path} can't be read by this user")
     return path
@@ -197,7 +201,9 @@ def _with_shards(path: Path) -> list[Path]:
         return [path]
     stem = path.name[: match.start()]
     wanted = re.compile(re.escape(stem) + r"-\d{5}-of-" + re.escape(match[1]))
-    return sorted(other for other in path.parent.iterdir() if wanted.fullmatch(other.name))
+    with suppress(OSError):
+        return sorted(other for other in path.parent.iterdir() if wanted.fullmatch(other.name))
+    return [path]
 
 
 def _key_row(keys: Sequence[str]) -> str:

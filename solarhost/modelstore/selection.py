@@ -8,6 +8,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
 
 from solarhost.errors import InvalidRequest
+from solarhost.files import is_file, is_folder
 
 _SHARD = re.compile(r"-(\d{5})-of-\d{5}\.gguf$", re.IGNORECASE)
 _NAME_MAX = 255  # bytes, of one name on Linux
@@ -31,13 +32,13 @@ def choose_file(folder: Path, pattern: str) -> Path:
     if Path(pattern).is_absolute():
         return Path(pattern)
     root = folder.resolve()
-    if not root.is_dir():
+    if not is_folder(root):
         raise InvalidRequest(f"the model folder {folder} does not exist")
     parts = PurePosixPath(pattern).parts
     if any(len(part.encode()) > _NAME_MAX for part in parts):
         raise InvalidRequest(f"the file pattern {pattern[:40]}… is longer than a file name can be")
     exact = root / pattern
-    if exact.is_file() and exact.resolve().is_relative_to(root):
+    if is_file(exact) and exact.resolve().is_relative_to(root):
         return exact
 
     files = list(_files(root))
@@ -56,7 +57,7 @@ def choose_weights(folder: Path) -> Path:
         InvalidRequest: there is none, or the largest ones are equally large; lists the files.
     """
     root = folder.resolve()
-    if not root.is_dir():
+    if not is_folder(root):
         raise InvalidRequest(f"the model folder {folder} does not exist")
     files = list(_files(root))
     found = [
@@ -75,16 +76,20 @@ def _files(root: Path) -> Iterator[Path]:
         folders[:] = sorted(folder for folder in folders if not folder.startswith("."))
         for file in sorted(names):
             path = Path(name, file)
-            if not file.startswith(".") and path.is_file() and path.resolve().is_relative_to(root):
+            if not file.startswith(".") and is_file(path) and path.resolve().is_relative_to(root):
                 yield path
 
 
 def _matches(path: tuple[str, ...], pattern: tuple[str, ...]) -> bool:
-    if not pattern:
-        return not path
-    if pattern[0] == "**":
-        return any(_matches(path[skipped:], pattern[1:]) for skipped in range(len(path) + 1))
-    return bool(path) and fnmatchcase(path[0], pattern[0]) and _matches(path[1:], pattern[1:])
+    reached = {0}  # how many parts of the path the pattern up to here can stand for
+    for part in pattern:
+        if part == "**":
+            reached = {*range(min(reached), len(path) + 1)}
+        else:
+            reached = {count + 1 for count in reached if count < len(path) and fnmatchcase(path[count], part)}
+        if not reached:
+            return False
+    return len(path) in reached
 
 
 def _largest(root: Path, found: list[Path], pattern: str) -> Path:

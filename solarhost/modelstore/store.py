@@ -1,5 +1,6 @@
 """The models on disk: what is there, where a source URI points, and what may be deleted."""
 
+import os
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
@@ -7,6 +8,7 @@ from typing import Any
 
 from solarhost.errors import InvalidRequest, NotFound
 from solarhost.events import Publish
+from solarhost.files import is_file, is_folder
 from solarhost.modelstore.failures import PullError
 from solarhost.modelstore.filters import Filters
 from solarhost.modelstore.manifest import Entry, Manifest
@@ -75,12 +77,12 @@ class ModelStore:
         if source.scheme is Scheme.LOCAL:
             return self._resolve_local(source)
         folder = self.folder / source.slug
-        if self._manifest.find(source.key) is None or not folder.is_dir():
+        if self._manifest.find(source.key) is None or not is_folder(folder):
             raise NotPulled(source.uri, "not pulled yet: ask for it with POST /models/pull first")
         if not source.subpath:
             return folder
-        file = (folder / source.subpath).resolve()
-        if not file.is_file() or not file.is_relative_to(folder.resolve()):
+        file = Path(os.path.realpath(folder / source.subpath))
+        if not is_file(file) or not file.is_relative_to(folder.resolve()):
             raise NotPulled(source.uri, f"the pulled model has no file {source.subpath!r}")
         return file
 
@@ -199,7 +201,8 @@ class ModelStore:
             raise PullError("not_found", str(error), source.uri) from error
 
     def _resolve_local(self, source: Source) -> Path:
-        path = (self.folder / source.subpath).resolve()  # an absolute subpath replaces the folder
+        # An absolute subpath replaces the folder. `Path.resolve` would raise for a link that leads to itself.
+        path = Path(os.path.realpath(self.folder / source.subpath))
         if not path.is_relative_to(self.folder):
             raise NotPulled(source.uri, f"local:// reaches files inside {self.folder} only")
         try:

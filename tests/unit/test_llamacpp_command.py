@@ -56,7 +56,9 @@ def test_a_plain_config_gives_this_command(backend, executable, folder):
     )
 
 
-def test_every_field_reaches_its_flag(backend, folder):
+def test_every_field_reaches_its_flag(backend, folder, tmp_path):
+    template = tmp_path / "t.jinja"
+    template.touch()
     config = config_of(
         model=str(folder),
         model_file="*Q4*",
@@ -72,7 +74,7 @@ def test_every_field_reaches_its_flag(backend, folder):
         rope_scaling="yarn",
         rope_scale=2,
         yarn_orig_ctx=32768,
-        chat_template_file="/t.jinja",
+        chat_template_file=str(template),
         chat_template_kwargs={"x": "true"},
         reasoning="off",
         reasoning_budget=0,
@@ -99,7 +101,7 @@ def test_every_field_reaches_its_flag(backend, folder):
         "--rope-scaling": "yarn",
         "--rope-scale": "2.0",
         "--yarn-orig-ctx": "32768",
-        "--chat-template-file": "/t.jinja",
+        "--chat-template-file": str(template),
         "--chat-template-kwargs": '{"x":true}',
         "--reasoning": "off",
         "--reasoning-budget": "0",
@@ -172,10 +174,12 @@ def test_the_executable_is_found_on_path(folder, executable, monkeypatch):
     assert argv[0] == str(executable)
 
 
-@pytest.mark.parametrize("field", ["model", "mmproj", "spec_draft_model"])
-def test_a_missing_file_names_its_field(backend, folder, field):
-    keys = {"model": str(folder / "m-Q4.gguf"), "spec_type": "draft-mtp", field: "/none/x.gguf"}
-    with pytest.raises(CannotStart, match=f"^{field}: there is no file /none/x.gguf$"):
+# The last but one is no file that ends, and the last has a name that none can have.
+@pytest.mark.parametrize("path", ["/none/x.gguf", "/dev/zero", "/none/" + "x" * 300])
+@pytest.mark.parametrize("field", ["model", "mmproj", "spec_draft_model", "chat_template_file"])
+def test_a_missing_file_names_its_field(backend, folder, field, path):
+    keys = {"model": str(folder / "m-Q4.gguf"), "spec_type": "draft-mtp", field: path}
+    with pytest.raises(CannotStart, match=f"^{field}: there is no file {path}, or this user may not see it$"):
         backend.command(config_of(**keys), launch())
 
 
@@ -199,7 +203,8 @@ def test_files_are_those_on_disk_with_all_shards(backend, folder):
         *(folder / f"big-0000{number}-of-00003.gguf" for number in (1, 2, 3)),
         folder / "mmproj-F16.gguf",
     ]
-    assert backend.files(config_of(model="/none.gguf"), None) == []
+    for gone in ("/none.gguf", "/none/m-00001-of-00002.gguf", "/" + "x" * 300):
+        assert backend.files(config_of(model=gone), None) == []
     assert backend.files(config, None) == []
 
 

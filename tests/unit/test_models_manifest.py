@@ -181,6 +181,9 @@ def test_local_sources_stay_inside_the_models_folder(store, tmp_path):
             store.resolve(uri)
     with pytest.raises(NotPulled, match="No such file"):
         store.resolve("local://nothing.gguf")
+    (tmp_path / "models" / "loop").symlink_to("loop")
+    with pytest.raises(NotPulled, match="symbolic links"):
+        store.resolve("local://loop")
 
 
 def test_a_malformed_source_is_told_apart(store):

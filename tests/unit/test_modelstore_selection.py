@@ -134,6 +134,13 @@ def test_globs_leave_hidden_files_out(folder):
     assert choose_file(folder, "*.gguf") == seen
 
 
+def test_a_pattern_of_many_folders_takes_no_time(folder):
+    deep = put(folder, "a/" * 40 + "model.gguf", 1)
+    assert choose_file(folder, "**/a/" * 20 + "*.gguf") == deep
+    with pytest.raises(InvalidRequest, match="matches"):
+        choose_file(folder, "**/a/" * 20 + "none")
+
+
 @pytest.mark.parametrize("pattern", ["", "a\0b", "x" * 300, "**", "..", "/".join(["**"] * 50), "[", "sub"])
 def test_an_odd_pattern_is_an_error_and_not_a_crash(folder, pattern):
     (folder / "sub").mkdir()
