@@ -147,7 +147,7 @@ def test_a_value_that_it_refuses_is_named_with_its_flag(explain):
         "llama-server does not accept the value of --device: invalid device: CUDA77"
     )
     assert "--chat-template-file: failed to open file '/none.jinja'" in explain(
-        chat_template_file="/none.jinja"
+        "--chat-template-file", "/none.jinja"
     )
 
 
