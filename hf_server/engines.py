@@ -1,7 +1,7 @@
 """What a loaded model offers to the request threads; knows nothing of torch."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from hf_server import body
@@ -9,6 +9,8 @@ from hf_server.errors import BadRequest, ContextLengthExceeded
 from hf_server.generation import Decode, Generation, Prompt
 from hf_server.messages import Message
 from hf_server.texts import TextJob, Vectors
+
+_SAMPLE = "Some of </s> [SEP] <s>:\n  naïve GRÖSSE, 北京　and 🦊\t1234.5\n\nend "
 
 
 class Prompts(Protocol):
@@ -57,7 +59,32 @@ class GeneratingEngine:
         self.queue.close()
 
 
-@dataclass(frozen=True, slots=True)
+Encode = Callable[[str], list[int]]
+
+
+def encode_with(tokenizer: Any) -> Encode:
+    """The quickest way to the ids that `tokenizer(text)["input_ids"]` gives.
+
+    What transformers does around its tokenizers in Rust takes longer than they do. Where the two differ,
+    it is some other tokenizer, or one that changes the text first.
+    """
+
+    def encode(text: str) -> list[int]:
+        ids: list[int] = tokenizer(text)["input_ids"]
+        return ids
+
+    expected = encode(_SAMPLE)  # turns truncation and padding off, too
+    backend: Any = getattr(tokenizer, "backend_tokenizer", None)
+
+    def encode_in_rust(text: str) -> list[int]:
+        # `encode` would hold the interpreter all the time, seconds for a text of megabytes.
+        ids: list[int] = backend.encode_batch_fast([text])[0].ids
+        return ids
+
+    return encode_in_rust if backend is not None and encode_in_rust(_SAMPLE) == expected else encode
+
+
+@dataclass(slots=True)
 class VectorEngine:
     """Embeddings, or the scores of `labels`."""
 
@@ -66,11 +93,14 @@ class VectorEngine:
     max_tokens: int
     labels: tuple[str, ...]
     device: str
+    _encode: Encode = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._encode = encode_with(self.tokenizer)
 
     def tokens(self, text: str, param: str) -> list[int]:
         """Token ids of one text. Raises BadRequest, ContextLengthExceeded."""
-        ids: list[int] = self.tokenizer(text)["input_ids"]
-        return self._checked(ids, param)
+        return self._checked(self._encode(text), param)
 
     def given_tokens(self, ids: list[Any], param: str) -> list[int]:
         """Token ids that the request brought. Raises BadRequest, ContextLengthExceeded."""

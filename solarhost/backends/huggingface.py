@@ -26,7 +26,7 @@ from solarhost.settings import Settings
 
 INSTALL = "pip install 'solar-host[huggingface]'"
 _GAVE_UP = 3  # hf_server could not load its model, and said why
-_NEEDED = ("torch", "transformers", "PIL")
+_NEEDED = ("torch", "transformers", "PIL", "orjson")
 
 
 @dataclass(frozen=True, slots=True)

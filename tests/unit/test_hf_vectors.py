@@ -7,8 +7,14 @@ import numpy as np
 import openai
 import pytest
 import torch
-from transformers import AutoModel, AutoModelForSequenceClassification, AutoTokenizer
+from transformers import (
+    AutoModel,
+    AutoModelForSequenceClassification,
+    AutoTokenizer,
+    PreTrainedTokenizerFast,
+)
 
+from hf_server.engines import encode_with
 from tests.hf_models import LABELS, save_classifier
 
 pytest_plugins = ["tests.hf_fixtures"]
@@ -91,6 +97,26 @@ def test_padding_never_counts(embedding, minilm_folder):
     tokenizer = AutoTokenizer.from_pretrained(minilm_folder)
     answer = embedding.client.embeddings.create(model="tiny", input=TEXTS)
     assert answer.usage.prompt_tokens == sum(len(tokenizer(text)["input_ids"]) for text in TEXTS)
+
+
+def test_ids_are_those_of_the_tokenizer(minilm_folder, classifier_folder):
+    for folder in (minilm_folder, classifier_folder):
+        encode = encode_with(AutoTokenizer.from_pretrained(folder))
+        tokenizer = AutoTokenizer.from_pretrained(folder)
+        for text in (*TEXTS, "", " ", "[CLS] a [SEP]</s><s> b[PAD]<pad>", "word " * 2000):
+            assert encode(text) == tokenizer(text)["input_ids"]
+
+
+def test_a_tokenizer_that_changes_the_text_is_asked_itself(classifier_folder):
+    class Loud(PreTrainedTokenizerFast):
+        def _encode_plus(self, text, *args, **kwargs):
+            return super()._encode_plus(text.upper(), *args, **kwargs)
+
+    tokenizer = Loud.from_pretrained(classifier_folder)
+    assert encode_with(tokenizer)("fox") == tokenizer("FOX")["input_ids"]
+    assert (
+        encode_with(tokenizer)("fox") != AutoTokenizer.from_pretrained(classifier_folder)("fox")["input_ids"]
+    )
 
 
 @pytest.mark.parametrize(
