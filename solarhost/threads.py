@@ -29,7 +29,10 @@ def begin(thread: Thread) -> None:
 
 
 class PeriodicThread(Thread):
-    """Calls `work` every `interval_s` until `stop`; a failed call is logged, counted, then retried."""
+    """Calls `work` every `interval_s` until `stop`; a failed call is counted, logged, and tried again.
+
+    Of failures in a row the first is logged, then ever fewer.
+    """
 
     def __init__(self, name: str, interval_s: float, work: Callable[[], None]):
         super().__init__(name=name, daemon=True)
@@ -46,7 +49,13 @@ class PeriodicThread(Thread):
             except Exception:  # a loop outlives its failures
                 self.errors += 1
                 self.consecutive_errors += 1
-                logger.exception("%s failed, tried again in %.1f s", self.name, self._interval_s)
+                if self.consecutive_errors.bit_count() == 1:  # 1, 2, 4, …: a full disk need not fill the log
+                    logger.exception(
+                        "%s failed (%d in a row), tried again in %.1f s",
+                        self.name,
+                        self.consecutive_errors,
+                        self._interval_s,
+                    )
             else:
                 self.consecutive_errors = 0
 

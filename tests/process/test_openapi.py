@@ -53,6 +53,7 @@ def application(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Flask]:
             min_free_disk_gb=0,
         )
     )
+    host.settings.jobs_dir.mkdir()  # as a start does
     host.resources.start()
     host.models.start()
     yield create_app(host)

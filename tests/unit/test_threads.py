@@ -8,7 +8,7 @@ from flask.testing import FlaskClient
 
 from solarhost.host import Host
 from solarhost.server.pool import RequestThreads
-from solarhost.threads import NoThread, ThreadGroup
+from solarhost.threads import NoThread, PeriodicThread, ThreadGroup
 from tests.agent import free_port, wait_until
 from tests.conftest import Exhausted
 from tests.in_process import client_of, settings_in
@@ -29,6 +29,25 @@ def test_a_group_remembers_only_threads_that_began(exhausted: Exhausted) -> None
     ran = threading.Event()
     group.spawn("work", ran.set)
     assert ran.wait(10)
+
+
+def test_a_loop_that_keeps_failing_says_so_ever_less_often(caplog: pytest.LogCaptureFixture) -> None:
+    calls = threading.Semaphore(0)
+
+    def fail() -> None:
+        calls.release()
+        raise OSError("no space left")
+
+    loop = PeriodicThread("loop-of-trouble", 0.001, fail)
+    with caplog.at_level("ERROR", "solarhost.threads"):
+        loop.start()
+        for _ in range(20):
+            assert calls.acquire(timeout=10)
+        loop.stop()
+        loop.join()
+    told = [record.getMessage().split("(")[1].split()[0] for record in caplog.records]
+    assert told[:5] == ["1", "2", "4", "8", "16"]
+    assert len(told) == loop.consecutive_errors.bit_length()
 
 
 def test_a_start_that_finds_no_thread_changes_nothing(client: FlaskClient, exhausted: Exhausted) -> None:
