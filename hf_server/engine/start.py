@@ -23,6 +23,7 @@ from hf_server.engine.language import LanguageModel
 from hf_server.engine.packing import packed_if_possible
 from hf_server.engine.prompts import TextPrompts, VisionPrompts
 from hf_server.engine.scheduler import Scheduler
+from hf_server.engine.tracing import trace_if_same
 from hf_server.engines import Engine, GeneratingEngine, Prompts, VectorEngine
 from hf_server.errors import StartFailed
 from hf_server.generation import Prompt
@@ -85,7 +86,7 @@ def _start_embedding(options: Options, config: Any, metrics: Metrics, on_stage: 
     model = checkpoint.load_model(AutoModel, config, options, may_miss=lambda name: "pooler" in name)
     if config.is_encoder_decoder:
         model = model.get_encoder()
-    return _encoding(options, Embedder(model, tokenizer), model, tokenizer, (), metrics, on_stage)
+    return _encoding(options, Embedder(model), tokenizer, (), metrics, on_stage)
 
 
 def _start_classification(options: Options, config: Any, metrics: Metrics, on_stage: OnStage) -> Engine:
@@ -97,7 +98,7 @@ def _start_classification(options: Options, config: Any, metrics: Metrics, on_st
             f"labels names {len(labels)} classes, but {options.model_id} has {config.num_labels}; "
             "give one name for each class, in the model's order"
         )
-    return _encoding(options, Classifier(model, tokenizer), model, tokenizer, labels, metrics, on_stage)
+    return _encoding(options, Classifier(model), tokenizer, labels, metrics, on_stage)
 
 
 def _generating(
@@ -131,27 +132,30 @@ def _generating(
 
 def _encoding(
     options: Options,
-    encoder: Encoder,
-    model: Any,
+    vectors: Embedder | Classifier,
     tokenizer: Any,
     labels: tuple[str, ...],
     metrics: Metrics,
     on_stage: OnStage,
 ) -> VectorEngine:
     on_stage("warming up")
+    model, encoder = vectors.model, Encoder(vectors, tokenizer)
     with torch.inference_mode():
         ids = tokenizer("warm up")["input_ids"]
         checkpoint.explained(lambda: encoder.encode([ids, ids]), options)
+    max_tokens = min(options.max_length, _positions(model), tokenizer.model_max_length)
     on_cpu = model.device.type == "cpu"
+    in_lanes = on_cpu and _is_unchanging(model, options)
+    if in_lanes:
+        trace_if_same(encoder, max_tokens)
     batcher = Batcher(
         encoder,
-        lanes=min(_CPU_LANES, torch.get_num_threads()) if on_cpu and _is_unchanging(model, options) else 1,
+        lanes=min(_CPU_LANES, torch.get_num_threads()) if in_lanes else 1,
         pass_tokens=_CPU_PASS_TOKENS if on_cpu else _GPU_PASS_TOKENS,
         max_queue=options.max_queue,
         metrics=metrics,
     )
     batcher.start()
-    max_tokens = min(options.max_length, _positions(model), tokenizer.model_max_length)
     return VectorEngine(tokenizer, batcher, max_tokens, labels, str(model.device))
 
 

@@ -6,12 +6,22 @@ from threading import Barrier
 import numpy as np
 import pytest
 import torch
-from transformers import BertConfig, BertModel, LlamaConfig, LlamaForCausalLM, MambaConfig, MambaForCausalLM
+from transformers import (
+    BertConfig,
+    BertModel,
+    LlamaConfig,
+    LlamaForCausalLM,
+    MambaConfig,
+    MambaForCausalLM,
+    ModernBertConfig,
+    ModernBertModel,
+)
 
 from hf_server.engine.batcher import Batcher
 from hf_server.engine.cores import Cores, Reading
-from hf_server.engine.encoder import Encoder
+from hf_server.engine.encoder import Embedder, Encoder
 from hf_server.engine.packing import PackedLinear, SiblingLinear, packed_if_possible
+from hf_server.engine.tracing import trace_if_same
 from hf_server.metrics import Metrics
 from hf_server.texts import TextJob, Vectors
 
@@ -166,3 +176,42 @@ def test_the_texts_of_one_request_are_shared_among_the_lanes():
     assert job.wait()[:, 0].tolist() == [place + 1 for place in range(10)]
     batcher.close()
     assert encoder.threads == [1, 1]
+
+
+class Padding:
+    """What an encoder asks of a tokenizer."""
+
+    pad_token_id = 0
+    padding_side = "right"
+
+
+class Branching(BertModel):
+    """Does something else with longer texts."""
+
+    def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor):
+        output = super().forward(input_ids=input_ids, attention_mask=attention_mask)
+        if input_ids.shape[1] > 30:
+            output.last_hidden_state = -output.last_hidden_state
+        return output
+
+
+def test_a_recorded_pass_gives_the_vectors_of_the_model_at_every_length():
+    config = ModernBertConfig(
+        **SMALL, num_attention_heads=4, intermediate_size=64, local_attention=16, pad_token_id=0
+    )
+    encoder = Encoder(Embedder(ModernBertModel(config)), Padding())
+    trace_if_same(encoder, 100)
+    assert encoder.is_quick(100)
+    assert not encoder.is_quick(101)
+    rng = np.random.default_rng(0)
+    for lengths in ([1], [2, 7], [16], [17], [40, 3, 90], [100] * 3, [101, 4]):
+        texts = [rng.integers(3, 90, length).tolist() for length in lengths]
+        with torch.inference_mode():
+            plain = encoder.vectors(*encoder.padded(texts))
+            torch.testing.assert_close(torch.from_numpy(encoder.encode(texts)), plain)
+
+
+def test_a_model_that_a_recording_cannot_follow_is_run_itself():
+    encoder = Encoder(Embedder(Branching(BertConfig(**SMALL, num_attention_heads=4))), Padding())
+    trace_if_same(encoder, 100)
+    assert not encoder.is_quick(1)
