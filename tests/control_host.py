@@ -46,7 +46,7 @@ class Host:
     def __init__(self, url: str, **settings: Any):
         self.instances = [flat()]
         self.calls: list[tuple[str, str, Any]] = []
-        self.delivered: list[str] = []  # ids of jobs
+        self.delivered: list[str | None] = []  # ids of jobs
         self.resources: payloads.Json = {
             "memory_type": "RAM",
             "vram": None,

@@ -25,6 +25,7 @@ REMOVAL_S = 10.0
 ANSWER_S = 60  # for the answer to a short call
 # Beyond what a container can print: a limit of the engine's own would lose lines while the agent is away.
 LOG_LIMIT = "1000g"
+PIDS_LIMIT = 16_384  # processes and threads of a container, so that a runaway one leaves the machine some
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +142,7 @@ class Engine:
                             for bind in spec.binds
                         ],
                         network_mode="bridge",
+                        pids_limit=PIDS_LIMIT,
                         security_opt=["no-new-privileges"],
                         log_config=LogConfig(type=LogConfig.types.JSON, config={"max-size": LOG_LIMIT}),
                         device_requests=[_device_request(spec.gpus)] if spec.gpus else None,

@@ -388,10 +388,13 @@ def test_only_a_settled_instance_can_be_changed_or_deleted(fake_agent: Agent, ma
     assert (cleared["managed_by"], cleared["config"]["alias"]) == (None, "new")
 
 
+OF_NO_USE = {"HARBOR_PASSWORD": "of-the-registry", "HF_TOKEN": "of-the-hub"}  # to a llama-server
+
+
 def test_keys_reach_the_child_by_environment_alone_and_never_leave_in_a_log(
     make_agent: AgentFactory, weights: Path
 ) -> None:
-    fake_agent = make_agent(LLAMA_SERVER_PATH=str(FAKE), HARBOR_PASSWORD="of-the-registry")
+    fake_agent = make_agent(LLAMA_SERVER_PATH=str(FAKE), **OF_NO_USE)
     fake_agent.start()
     make = Maker(fake_agent, weights)
     instance_id = make("--print-environment", api_key="of-the-instance")
@@ -399,7 +402,7 @@ def test_keys_reach_the_child_by_environment_alone_and_never_leave_in_a_log(
     process = psutil.Process(running["pid"])
     assert set(process.environ()["LLAMA_API_KEY"].split(",")) == {"of-the-instance", fake_agent.key}
     assert fake_agent.key not in " ".join(process.cmdline())
-    assert {"API_KEY", "HARBOR_PASSWORD"}.isdisjoint(process.environ()), "it has no use for them"
+    assert {"API_KEY", *OF_NO_USE}.isdisjoint(process.environ()), "it has no use for them"
 
     def lines_with_key() -> list[str]:
         lines = [entry["line"] for entry in fake_agent.get(f"/instances/{instance_id}/logs").json()]

@@ -6,7 +6,7 @@ import time
 import psutil
 import pytest
 
-from solarhost.containers.engine import ContainerSpec, Engine
+from solarhost.containers.engine import PIDS_LIMIT, ContainerSpec, Engine
 from solarhost.jobs.errors import JobEnded, NoSuchJob
 from solarhost.jobs.records import Status
 from solarhost.threads import NoThread
@@ -296,7 +296,9 @@ def test_a_container_sees_its_job_and_nothing_else(make_jobs, docker_engine):
     for line in ("JOB_ID=looks", "STEP_NAME=looks", "STEP_INDEX=0", "JOB_CONFIG=/workspace/config/job.json"):
         assert line in seen
     host = inspected["HostConfig"]
-    assert (host["Privileged"], host["NetworkMode"]) == (False, "bridge")
+    assert (host["Privileged"], host["NetworkMode"], host["PidMode"]) == (False, "bridge", "")
+    assert (host["SecurityOpt"], host["CapAdd"], host["Devices"]) == (["no-new-privileges"], None, None)
+    assert host["PidsLimit"] == PIDS_LIMIT
     assert "the-agents-own-key" not in json.dumps(inspected)
     assert "the-key-of-control" not in json.dumps(inspected)
     folder = str(jobs.folder / "looks")

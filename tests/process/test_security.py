@@ -137,6 +137,15 @@ def test_answers_hold_no_secret_but_an_instances_own_key(agent: Agent, instance:
     assert json.loads(agent.get(f"/instances/{instance['id']}").text)["config"]["api_key"] == OWN_KEY
 
 
+def test_open_paths_tell_nothing_of_what_is_served(agent: Agent, instance: dict) -> None:
+    config = instance["config"]
+    private = [agent.key, *SECRETS.values(), *(config[name] for name in ("api_key", "alias", "model"))]
+    for path in ("/", "/health", "/docs", "/openapi.json", "/ui/"):
+        answer = requests.get(agent.url + path, timeout=30)
+        assert answer.status_code == 200
+        assert [text for text in (*private, str(instance["id"])) if text in answer.text] == [], path
+
+
 def test_a_log_that_is_read_from_its_file_shows_no_key(agent: Agent, instance: dict) -> None:
     instance_id = instance["id"]
     lines = agent.get(f"/instances/{instance_id}/logs?run=1").text

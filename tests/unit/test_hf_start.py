@@ -73,8 +73,17 @@ def test_an_unknown_architecture(copy):
 
 
 def test_code_that_is_not_trusted(copy):
-    auto_map = {"AutoConfig": "conf.C", "AutoModelForCausalLM": "model.M"}
+    auto_map = {
+        "AutoConfig": "conf.C",
+        "AutoModelForCausalLM": "model.M",
+        "AutoTokenizer": ["tokens.T", None],
+    }
+    for name in ("conf", "model", "tokens"):
+        (copy / f"{name}.py").write_text(f"open({str(copy / 'ran')!r}, 'w')\n")
     assert "trust_remote_code: true" in cause(write_config(copy, model_type="own", auto_map=auto_map))
+    assert not (copy / "ran").exists()
+    cause(copy, trust_remote_code=True)
+    assert (copy / "ran").exists(), "there was something to run"
 
 
 def test_shapes_that_differ_from_the_config(copy):
