@@ -5,10 +5,11 @@ import logging
 import uuid
 
 from flask import Flask, Response, request
-from werkzeug.exceptions import ClientDisconnected, HTTPException
+from gunicorn.http.errors import ParseException
+from werkzeug.exceptions import HTTPException
 
 from hf_server import chat, classify, completions, embeddings, render
-from hf_server.errors import ApiError, BodyTooLarge, RequestTimeout, UnknownPath, WrongKey, WrongMethod
+from hf_server.errors import ApiError, BadRequest, BodyTooLarge, UnknownPath, WrongKey, WrongMethod
 from hf_server.service import Service
 
 _OPEN = ("/health",)
@@ -62,10 +63,12 @@ def _add_errors(app: Flask) -> None:
         response.headers.update(error.headers())
         return response
 
+    @app.errorhandler(ParseException)
+    def bad_framing(error: ParseException) -> Response:
+        return api_error(BadRequest(f"the body can't be read: {error}"))
+
     @app.errorhandler(HTTPException)
     def http_error(error: HTTPException) -> Response:
-        if isinstance(error, ClientDisconnected):
-            return api_error(RequestTimeout("the body did not arrive in time"))
         if error.code == 413:
             limit = app.config["MAX_CONTENT_LENGTH"]
             return api_error(BodyTooLarge(f"the body has more than {limit} bytes"))

@@ -4,17 +4,19 @@ import re
 import socket
 import struct
 import time
+from threading import Lock
 from typing import Any
 
 from gunicorn.http.parser import RequestParser
 from gunicorn.http.unreader import SocketUnreader
 
-from hf_server.errors import HeadTooLarge
+from hf_server.errors import HeadTooLarge, Overloaded, RequestTimeout
 
 MAX_PEEK_BYTES = 64 * 1024  # of a request that is waited for without a thread
 SILENCE_S = 10  # longest wait for the next byte of a body that a thread reads
 BODY_S = 30  # for a whole body, and a second more for each LEAST_RATE bytes of it
 LEAST_RATE = 16 * 1024
+MAX_HELD_BYTES = 256 * 1024 * 1024  # of the requests of all clients that threads read and answer
 SEND_S = 60  # longest wait for a client that takes nothing of its answer
 SEND_BUFFER_BYTES = 256 * 1024  # the kernel's own limit is some megabytes for each client
 
@@ -22,10 +24,29 @@ _LENGTH = re.compile(rb"\r\ncontent-length:[ \t]*(\d{1,9})[ \t]*\r\n", re.IGNORE
 _EXPECT = re.compile(rb"\r\nexpect:", re.IGNORECASE)
 
 
+class Intake:
+    """Counts the bytes of requests that are held in memory. Safe from any thread."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._held = 0
+
+    def take(self, count: int) -> None:
+        """Raises Overloaded."""
+        with self._lock:
+            if self._held + count > MAX_HELD_BYTES:
+                raise Overloaded(f"requests with {self._held} bytes are under way already; try again later")
+            self._held += count
+
+    def give_back(self, count: int) -> None:
+        with self._lock:
+            self._held -= count
+
+
 class Connection:
     """Belongs to one request thread while it is `busy`, else to the poller."""
 
-    def __init__(self, sock: socket.socket, client: Any, server: Any, cfg: Any):
+    def __init__(self, sock: socket.socket, client: Any, server: Any, cfg: Any, intake: Intake):
         sock.setblocking(True)
         # The kernel's limits begin anew with each byte; Python's is one for all of a long answer.
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", SILENCE_S, 0))
@@ -35,7 +56,7 @@ class Connection:
         self.descriptor = sock.fileno()
         self.client = client
         self.server = server
-        self.reader = _Reader(sock)
+        self.reader = _Reader(sock, intake)
         self.parser = RequestParser(cfg, sock, client)
         self.parser.unreader = self.reader
         self.busy = False
@@ -94,29 +115,35 @@ def _needed(request: bytes) -> int:
 class _Reader(SocketUnreader):  # type: ignore[misc]
     """Reads for gunicorn's parser, as long as the client sends fast enough."""
 
-    def __init__(self, sock: socket.socket):
+    def __init__(self, sock: socket.socket, intake: Intake):
         super().__init__(sock)
-        self.begin()
+        self._intake = intake
+        self._received = 0
+        self._begun = 0.0
+        self.waits = True  # for what is not there yet
 
     def begin(self) -> None:
-        """A request is to be read."""
+        """A thread begins with a request."""
         self._begun = time.monotonic()
-        self._received = 0
-        self._flags = 0
+        self.waits = True
 
     def end(self) -> None:
-        """It is answered: of what nobody read, only what is there can still be read."""
-        self._flags = socket.MSG_DONTWAIT
+        """The request is answered, and forgotten."""
+        self._intake.give_back(self._received)
+        self._received = 0
 
     def chunk(self, size_hint: int | None = None) -> bytes:
-        """Raises TimeoutError."""
+        """Raises RequestTimeout, Overloaded; BlockingIOError where it doesn't wait."""
         size = min(max(size_hint or 0, MAX_PEEK_BYTES), self.max_body_chunk)
         try:
-            data: bytes = self.sock.recv(size, self._flags)
+            data: bytes = self.sock.recv(size, 0 if self.waits else socket.MSG_DONTWAIT)
         except BlockingIOError as error:
-            raise TimeoutError(f"nothing came for {SILENCE_S} s") from error
+            if not self.waits:
+                raise
+            raise RequestTimeout(f"nothing came of the request for {SILENCE_S} s") from error
+        self._intake.take(len(data))
         self._received += len(data)
         took_s = time.monotonic() - self._begun
         if took_s > BODY_S + self._received / LEAST_RATE:
-            raise TimeoutError(f"only {self._received} bytes came in {took_s:.0f} s")
+            raise RequestTimeout(f"only {self._received} bytes of the request came in {took_s:.0f} s")
         return data

@@ -22,7 +22,7 @@ from gunicorn.http import wsgi
 from gunicorn.http.errors import ParseException
 from gunicorn.workers.gthread import ThreadWorker
 
-from hf_server.connection import MAX_PEEK_BYTES, Connection
+from hf_server.connection import MAX_PEEK_BYTES, Connection, Intake
 from hf_server.errors import ApiError, HeadTooLarge, RequestTimeout
 
 REQUEST_S = 30  # from a connection's or a request's first byte until a thread can begin
@@ -42,6 +42,7 @@ class PatientWorker(ThreadWorker):  # type: ignore[misc]
     def __init__(self, *args: Any, **kwargs: Any):
         super().__init__(*args, **kwargs)
         self._lock = Lock()  # guards `busy` of each connection against its closing
+        self._intake = Intake()
         self._connections: dict[int, Connection] = {}  # by descriptor; the poller's own
         self._listeners = {listener.fileno(): listener for listener in self.sockets}
         self._listening = False
@@ -105,7 +106,7 @@ class PatientWorker(ThreadWorker):  # type: ignore[misc]
             if error.errno in _OUT_OF and not self._make_room():
                 self._listen(False)  # until the next sweep
             return
-        connection = Connection(sock, client, listener.getsockname(), self.cfg)
+        connection = Connection(sock, client, listener.getsockname(), self.cfg, self._intake)
         connection.deadline = time.monotonic() + REQUEST_S
         self._connections[connection.descriptor] = connection
         self._epoll.register(connection.descriptor, select.EPOLLIN | select.EPOLLONESHOT)
@@ -126,6 +127,7 @@ class PatientWorker(ThreadWorker):  # type: ignore[misc]
             pass
         except HeadTooLarge as error:
             self._refuse(connection, error)
+            self._linger(connection)
             return
         except OSError:
             self._drop(connection)
@@ -146,6 +148,7 @@ class PatientWorker(ThreadWorker):  # type: ignore[misc]
             if connection.deadline < now:
                 if connection.begun:
                     self._refuse(connection, RequestTimeout(f"the request did not arrive in {REQUEST_S} s"))
+                    self._linger(connection)
                 else:
                     self._drop(connection)
 
@@ -160,7 +163,7 @@ class PatientWorker(ThreadWorker):  # type: ignore[misc]
         return [connection for connection in self._connections.values() if not connection.busy]
 
     def _refuse(self, connection: Connection, error: ApiError) -> None:
-        """Answer without a thread."""
+        """Answer without the app; the caller closes."""
         body = json.dumps(error.body())
         head = (
             f"HTTP/1.1 {error.status} {HTTPStatus(error.status).phrase}",
@@ -170,7 +173,6 @@ class PatientWorker(ThreadWorker):  # type: ignore[misc]
         )
         with suppress(OSError):
             connection.sock.send("\r\n".join((*head, "", body)).encode(), socket.MSG_DONTWAIT)
-        self._linger(connection)
 
     def _drop(self, connection: Connection) -> None:
         with self._lock:  # its thread may just be arming it
@@ -180,7 +182,10 @@ class PatientWorker(ThreadWorker):  # type: ignore[misc]
     # Answering, in a request thread.
 
     def _serve(self, connection: Connection) -> None:
-        if not self._answer(connection):
+        connection.reader.begin()
+        keep = self._answer(connection)
+        connection.reader.end()
+        if not keep:
             self._linger(connection)
         elif connection.reader.buf.getvalue():
             self.method_queue.defer(self._look, connection)
@@ -190,9 +195,11 @@ class PatientWorker(ThreadWorker):  # type: ignore[misc]
 
     def _answer(self, connection: Connection) -> bool:
         """Answer one request; True when the connection may carry another."""
-        connection.reader.begin()
         try:
             request = next(connection.parser)
+        except ApiError as error:
+            self._refuse(connection, error)
+            return False
         except ParseException as error:
             self.handle_error(None, connection.sock, connection.client, error)
             return False
@@ -200,7 +207,7 @@ class PatientWorker(ThreadWorker):  # type: ignore[misc]
             return False
         try:
             keep = self._respond(request, connection)
-            connection.reader.end()
+            connection.reader.waits = False  # for the rest of a body that nobody read
             return keep and bool(connection.parser.finish_body(max_bytes=MAX_PEEK_BYTES))
         except OSError as error:
             logger.debug("client %s is gone: %s", connection.client[0], error)

@@ -20,7 +20,8 @@ from tests.hf_process import KEY, Server
 REQUEST_S, SILENCE_S, SEND_S = 5, 4, 10  # shorter than usual
 SHORTER = (
     "from hf_server import connection, worker; "
-    f"connection.SILENCE_S, connection.SEND_S, worker.REQUEST_S = {SILENCE_S}, {SEND_S}, {REQUEST_S}"
+    f"connection.SILENCE_S, connection.SEND_S, worker.REQUEST_S = {SILENCE_S}, {SEND_S}, {REQUEST_S}; "
+    "connection.MAX_HELD_BYTES = 32 << 20"
 )
 MANY = 100  # more than the requests that may wait and run
 COMPLETION = {"prompt": "hello", "max_tokens": 1}
@@ -106,6 +107,17 @@ def test_bodies_that_stop(server, connect):
     assert {refusal(sock) for sock in stopped} == {(408, "request_timeout")}
 
 
+def test_bodies_of_more_bytes_than_the_server_holds(server, connect):
+    body = request({**COMPLETION, "user": "x" * 15_000_000})[:-1]
+    stopped = [connect(body) for _ in range(3)]
+    (refused, *_), _, _ = select.select(stopped, [], [], 60)
+    assert refusal(refused) == (429, "rate_limit_exceeded")
+    others_are_served(server)
+    assert {refusal(sock) for sock in stopped if sock is not refused} == {(408, "request_timeout")}
+    stopped[0] = connect(body + b"}")
+    assert read_answer(stopped[0])[0] == 200  # what was refused is held no more
+
+
 def test_connections_that_are_kept(server, connect):
     kept = [connect(HEALTH) for _ in range(MANY)]
     assert {read_answer(sock)[0] for sock in kept} == {200}
@@ -152,6 +164,12 @@ def test_a_chunked_body_in_two_parts(connect):
     sock = connect(head.encode() + b"%x\r\n" % len(data) + data[:5])
     sock.sendall(data[5:] + b"\r\n0\r\n\r\n" + HEALTH)
     assert [read_answer(sock)[0] for _ in range(2)] == [200, 200]
+
+
+def test_a_chunk_without_size_is_refused(connect):
+    head = f"POST /v1/completions HTTP/1.1\r\nX-API-Key: {KEY}\r\nTransfer-Encoding: chunked\r\n\r\n"
+    status, body = read_answer(connect(head.encode() + b"size\r\n{}\r\n"))
+    assert (status, json.loads(body)["error"]["type"]) == (400, "invalid_request_error")
 
 
 def test_a_body_that_waits_to_be_asked_for(connect):
