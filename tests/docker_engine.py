@@ -127,8 +127,7 @@ class DockerEngine:
                 self._containerd.terminate()
                 self._containerd.wait(STOPPED_WITHIN_S)
             subprocess.run(["ip", "link", "del", self._bridge], check=False)
-            for mount in _mounts_below(self._folder):
-                subprocess.run(["umount", "-l", mount], check=False)
+            release_mounts(self._folder)
             shutil.rmtree(self._folder, ignore_errors=True)
 
     def _start_containerd(self) -> None:
@@ -225,7 +224,9 @@ def _busybox_tar() -> bytes:
     return body.getvalue()
 
 
-def _mounts_below(folder: Path) -> list[str]:
+def release_mounts(folder: Path) -> None:
+    """Unmount what engines left mounted below it, so that it can be removed."""
     lines = Path("/proc/self/mounts").read_text().splitlines()
     found = [line.split()[1] for line in lines]
-    return sorted((mount for mount in found if mount.startswith(f"{folder}/")), reverse=True)
+    for mount in sorted((mount for mount in found if mount.startswith(f"{folder}/")), reverse=True):
+        subprocess.run(["umount", "-l", mount], check=False)

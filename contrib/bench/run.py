@@ -8,12 +8,13 @@ at most BENCH_MINUTES; what would begin later is a row too.
 
 import os
 import secrets
+import signal
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import psutil
@@ -25,6 +26,7 @@ from contrib.bench.results import Outcome
 from contrib.bench.table import print_table, update_page
 from contrib.setup.peer import ensure_peer, ensure_peer_site
 from contrib.setup.steps import ROOT, say
+from tests.docker_engine import release_mounts
 
 # Name, and the seconds after which it is ended.
 BENCHES = {
@@ -50,7 +52,8 @@ BENCHES = {
     "growth_logs": 300,
 }
 MINUTES = float(os.environ.get("BENCH_MINUTES", "25"))
-ENDED_WITHIN_S = 30.0
+ENDED_WITHIN_S = 30.0  # by itself when it is told to
+KILLED_WITHIN_S = 30.0
 MARK = "SOLARHOST_BENCH_MARK"
 
 
@@ -98,17 +101,17 @@ def _outcomes(names: Sequence[str], environment: Mapping[str, str]) -> Iterator[
 
 
 def measure(name: str, limit_s: float, environment: Mapping[str, str]) -> Outcome:
-    """One bench, to its end or its limit; nothing that it started is alive afterwards."""
+    """One bench, to its end or its limit; no process and no file of it is left afterwards."""
     mark = secrets.token_hex(16)
     began = time.monotonic()
-    with tempfile.TemporaryDirectory(prefix="solarhost-bench-") as folder:
-        sink, errors = Path(folder) / "figures", Path(folder) / "errors"
+    with _temporary_folder() as folder:
+        sink, errors = folder / "figures", folder / "errors"
         sink.touch()
         with errors.open("wb") as output:
             process = subprocess.Popen(
                 [sys.executable, "-m", f"contrib.bench.{name}"],
                 cwd=ROOT,
-                env={**environment, FIGURES: str(sink), MARK: mark},
+                env={**environment, "TMPDIR": str(folder), FIGURES: str(sink), MARK: mark},
                 stdin=subprocess.DEVNULL,
                 stderr=output,
                 start_new_session=True,
@@ -123,6 +126,16 @@ def measure(name: str, limit_s: float, environment: Mapping[str, str]) -> Outcom
         if failure:
             print(f"{name}: {failure}", flush=True)
         return _outcome(name, environment, tuple(collected(sink)), failure, time.monotonic() - began)
+
+
+@contextmanager
+def _temporary_folder() -> Iterator[Path]:
+    """For all that a bench writes; a Docker engine that was killed leaves mounts there."""
+    with tempfile.TemporaryDirectory(prefix="solarhost-bench-", ignore_cleanup_errors=True) as name:
+        try:
+            yield Path(name)
+        finally:
+            release_mounts(Path(name))
 
 
 def _outcome(
@@ -160,7 +173,7 @@ def _end(process: subprocess.Popen[bytes], mark: str) -> None:
         with suppress(psutil.NoSuchProcess):
             found.kill()
     process.wait()
-    psutil.wait_procs(left, ENDED_WITHIN_S)
+    psutil.wait_procs(left, KILLED_WITHIN_S)
 
 
 def _belongs(found: psutil.Process, session: int, mark: str) -> bool:
@@ -171,4 +184,5 @@ def _belongs(found: psutil.Process, session: int, mark: str) -> bool:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("told to end"))
     sys.exit(main(sys.argv[1:]))

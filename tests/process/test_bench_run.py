@@ -2,17 +2,23 @@
 
 import os
 import secrets
+import tempfile
 
 import psutil
+import pytest
 
 from contrib.bench import run
 
 
-def test_a_bench_that_takes_too_long_is_a_row_and_leaves_nothing_alive():
+@pytest.mark.parametrize("grace_s", [run.ENDED_WITHIN_S, 0.0], ids=["told to end", "killed at once"])
+def test_a_bench_that_takes_too_long_is_a_row_and_leaves_nothing(monkeypatch, tmp_path, grace_s):
+    monkeypatch.setattr(run, "ENDED_WITHIN_S", grace_s)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     token = secrets.token_hex(8)
     outcome = run.measure("stream_latency", 3.0, {**os.environ, "BENCH_TEST": token})
     assert outcome.failure == "not done after 3 s"
     assert [process for process in psutil.process_iter() if has(process, token)] == []
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_bench_that_fails_says_why():
