@@ -176,8 +176,6 @@ def _pack(model: nn.Module, families: Sequence[Sequence[nn.Linear]]) -> None:
         return made
 
     _replace(model, (nn.Linear,), packed)
-    if hasattr(_libc, "malloc_trim"):  # glibc keeps the pieces that the copies left
-        _libc.malloc_trim(0)
 
 
 def _linear(weight: Tensor, bias: nn.Parameter | None) -> nn.Linear:

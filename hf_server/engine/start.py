@@ -15,7 +15,7 @@ from transformers import (
     AutoTokenizer,
 )
 
-from hf_server import log
+from hf_server import log, memory
 from hf_server.engine import checkpoint
 from hf_server.engine.batcher import Batcher
 from hf_server.engine.encoder import Classifier, Embedder, Encoder
@@ -114,6 +114,7 @@ def _generating(
     language = LanguageModel(model, _end_tokens(model, tokenizer), context)
     try_out = partial(packed_if_possible, model, partial(_try_out, language, tokenizer))
     layers, token_bytes = checkpoint.explained(try_out, options)
+    memory.give_back()
     decode = partial(tokenizer.decode, skip_special_tokens=True)
     kv_tokens = options.kv_tokens or _kv_tokens(language.device, token_bytes, options.max_batch * context)
     scheduler = Scheduler(
@@ -148,6 +149,7 @@ def _encoding(
     in_lanes = on_cpu and _is_unchanging(model, options)
     if in_lanes:
         trace_if_same(encoder, max_tokens)
+        memory.give_back()
     batcher = Batcher(
         encoder,
         lanes=min(_CPU_LANES, torch.get_num_threads()) if in_lanes else 1,
