@@ -30,7 +30,7 @@ class Unavailable(SolarHostError):
 
 
 class StoreError(SolarHostError):
-    """A file could not be written, so nothing was changed."""
+    """A file could not be written or read, so nothing was changed."""
 
 
 class SettingsError(SolarHostError):

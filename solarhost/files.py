@@ -1,7 +1,11 @@
-"""Small JSON files that survive a crash, a full disk and a bad edit."""
+"""Small JSON files that survive a crash, a full disk and a bad edit; folders, read whole or not at all.
+
+What can't be read now is never taken for damaged, nor for gone: it may be read again in a moment.
+"""
 
 import json
 import os
+from collections.abc import Iterator
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,12 +19,11 @@ from solarhost.shortages import why
 Stamp = tuple[int, int, int]
 
 
-class Unreadable(StoreError):
-    """A file exists but can't be read or parsed."""
+class Damaged(StoreError):
+    """A file was read, and what is in it makes no sense."""
 
-    def __init__(self, path: Path, why: str):
-        super().__init__(f"{path} can't be read: {why}")
-        self.path, self.why = path, why
+    def __init__(self, path: Path, how: str):
+        super().__init__(f"{path} makes no sense: {how}")
 
 
 def write_json(path: Path, data: object, mode: int = 0o600, *, durable: bool = True) -> None:
@@ -92,7 +95,8 @@ def read_json(path: Path) -> Any:
     """The parsed file, or None when there is none.
 
     Raises:
-        Unreadable: it exists but can't be read, decoded or parsed.
+        Damaged: it can't be decoded or parsed.
+        StoreError: it can't be read now.
     """
     try:
         data = json.loads(path.read_bytes())
@@ -100,22 +104,39 @@ def read_json(path: Path) -> Any:
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise Unreadable(path, why(error)) from error
+        raise unread(path, error) from error
     except (ValueError, RecursionError) as error:  # bad JSON, bad UTF-8, absurd nesting
-        raise Unreadable(path, str(error)) from error
+        raise Damaged(path, str(error)) from error
     if data is None:  # somebody wrote `null`, which is not the same as no file
-        raise Unreadable(path, "it holds nothing but null")
+        raise Damaged(path, "it holds nothing but null")
     return data
 
 
-def set_aside(path: Path) -> Path:
-    """Rename a file that can't be understood, so that its bytes are kept; return its new path.
+def unread(path: Path, error: OSError) -> StoreError:
+    """The error of a file or folder that the system does not let us read now."""
+    return StoreError(f"{path} can't be read: {why(error)}")
+
+
+def walk(folder: Path) -> Iterator[tuple[str, list[str], list[str]]]:
+    """`os.walk` of what there is, without a folder left out because it can't be read now.
 
     Raises:
-        StoreError: it could not be renamed, or is a folder, which may hold anything.
+        StoreError: one of them can't.
     """
-    if path.is_dir():
-        raise StoreError(f"{path} is a folder, where a file is meant")
+
+    def failed(error: OSError) -> None:
+        if not isinstance(error, FileNotFoundError | NotADirectoryError):
+            raise unread(Path(error.filename), error) from error
+
+    return os.walk(folder, onerror=failed)
+
+
+def set_aside(path: Path) -> Path:
+    """Rename a file that is `Damaged`, so that its bytes are kept; return its new path.
+
+    Raises:
+        StoreError: it could not be renamed.
+    """
     stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%fZ")
     aside = path.with_name(f"{path.name}.unreadable-{stamp}")
     try:

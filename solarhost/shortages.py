@@ -14,9 +14,9 @@ from resource import RLIM_INFINITY, RLIMIT_NOFILE, RLIMIT_NPROC, getrlimit
 GIB = 1 << 30
 
 
-def is_shortage(error: OSError) -> bool:
+def is_shortage(error: BaseException | None) -> bool:
     """True where the call itself was fine, and the system had too little for it."""
-    return error.errno in _MEASURED
+    return isinstance(error, OSError) and error.errno in _MEASURED
 
 
 def refused(error: Exception) -> str | None:

@@ -16,7 +16,7 @@ from flask_sock import Sock
 from simple_websocket import Server
 
 from solarhost.api import auth
-from solarhost.errors import InvalidRequest, NotFound, Unavailable
+from solarhost.errors import InvalidRequest, NotFound, StoreError, Unavailable
 from solarhost.jobs.logfile import LogPart
 from solarhost.logs.frames import text_frame
 from solarhost.places import Places
@@ -27,6 +27,7 @@ from solarhost.websocket import StreamSocket, close_frame
 
 NORMAL = 1000
 GOING_AWAY = 1001
+TRY_AGAIN = 1013
 RETRY_AFTER_S = 5
 
 # How soon a stream sees that it is to end. For lines a cursor wakes at once.
@@ -168,6 +169,9 @@ class Streams:
         except NotFound:
             with suppress(OSError):
                 stream.send(_message_frames([{"error": not_found}]) + close_frame(NORMAL, ""))
+        except StoreError as error:  # what it asks for can't be read now
+            with suppress(OSError):
+                stream.send(close_frame(TRY_AGAIN, str(error)))
         except OSError:
             pass  # the peer is gone
         finally:

@@ -16,8 +16,9 @@ MAX_INPUT_BYTES = 64 * 1024  # of a client that has nothing to say but pongs and
 
 
 def close_frame(code: int, reason: str) -> bytes:
-    """A close frame; `reason` takes 123 bytes at most."""
-    payload = code.to_bytes(2, "big") + reason.encode()
+    """A close frame, with what of `reason` it has room for."""
+    cut = reason.encode()[:123].decode("utf-8", "ignore")  # within no character
+    payload = code.to_bytes(2, "big") + cut.encode()
     return bytes((0x88, len(payload))) + payload
 
 

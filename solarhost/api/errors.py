@@ -9,7 +9,7 @@ from flask import Flask, Response, jsonify
 from werkzeug.exceptions import HTTPException
 
 from solarhost.errors import Conflict, InvalidRequest, NotFound, SolarHostError, StoreError, Unavailable
-from solarhost.shortages import refused
+from solarhost.shortages import is_shortage, refused
 
 logger = logging.getLogger(__name__)
 
@@ -41,8 +41,9 @@ def status_of(error: SolarHostError) -> int:
     status: int | None = getattr(error, "status", None)
     if status is not None:
         return status
-    if isinstance(error, StoreError) and isinstance(error.__cause__, OSError):
-        return 507 if error.__cause__.errno in (errno.ENOSPC, errno.EDQUOT) else 500
+    cause = error.__cause__
+    if isinstance(error, StoreError) and isinstance(cause, OSError):
+        return 507 if cause.errno in (errno.ENOSPC, errno.EDQUOT) else 503 if is_shortage(cause) else 500
     return next((code for kind, code in STATUS if isinstance(error, kind)), 500)
 
 

@@ -67,6 +67,6 @@ def _stream(remote: Remote, path: str, query: Mapping[str, int]) -> Iterator[Ent
             elif opcode == websocket.ABNF.OPCODE_CLOSE:
                 if int.from_bytes(data[:2], "big") == GONE:
                     return
-                raise websocket.WebSocketConnectionClosedException("the agent is stopping")
+                raise websocket.WebSocketConnectionClosedException(data[2:].decode("utf-8", "replace"))
     finally:
         stream.close(timeout=1)

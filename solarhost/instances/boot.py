@@ -9,6 +9,7 @@ from signal import SIGKILL, SIGTERM
 
 import psutil
 
+from solarhost.instances.census import patiently
 from solarhost.instances.process import Mark, ProcessId, command_digest, signal_all, start_mark, wait_all_gone
 from solarhost.instances.record import Record
 
@@ -23,6 +24,9 @@ def find_child(record: Record, marks: Mapping[int, Mark]) -> ProcessId | None:
 
     Args:
         marks: every living process that carries this host's mark.
+
+    Raises:
+        Unseen.
     """
     process = record.process
     if process is None:
@@ -45,7 +49,7 @@ def _unnoted_child(record: Record, marks: Mapping[int, Mark]) -> ProcessId | Non
 
 def _digest_of(pid: int) -> str | None:
     try:
-        return command_digest(psutil.Process(pid).cmdline())
+        return command_digest(patiently(lambda: psutil.Process(pid).cmdline()))
     except psutil.Error:
         return None
 

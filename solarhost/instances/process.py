@@ -68,7 +68,11 @@ def command_digest(argv: Sequence[str]) -> str:
 
 
 def host_identity(config_file: Path) -> str:
-    """Names this agent's children on this machine; the same after any restart or loss of a file."""
+    """Names this agent's children on this machine; the same after any restart or loss of a file.
+
+    Raises:
+        Unseen: the machine's own identity can't be read now.
+    """
     place = f"{_machine_id()}\0{config_file.resolve()}"
     return hashlib.sha256(place.encode()).hexdigest()[:16]
 
@@ -76,7 +80,7 @@ def host_identity(config_file: Path) -> str:
 def _machine_id() -> str:
     for path in (Path("/etc/machine-id"), Path("/var/lib/dbus/machine-id")):
         with suppress(OSError):
-            return path.read_text().strip()
+            return census.patiently(path.read_text).strip()
     return os.uname().nodename
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from solarhost.backends.base import Generation, Usage
 from solarhost.backends.registry import Backends
-from solarhost.errors import NotFound, SolarHostError
+from solarhost.errors import InvalidRequest, NotFound, SolarHostError
 from solarhost.events import InstancesChanged, Publish
 from solarhost.instances.boot import find_child, stop_orphans
 from solarhost.instances.errors import UnknownInstance
@@ -246,14 +246,18 @@ class Instances:
         return counts
 
     def files_in_use(self) -> Collection[Path]:
-        """Model files that a running, starting or stopping instance uses."""
+        """Model files that a running, starting or stopping instance uses.
+
+        Raises:
+            StoreError: which they are can't be seen now.
+        """
         files: set[Path] = set()
         for record in self._store.all():
             if not record.status.settled:
                 try:
                     folder = self._model_folder(record.config)
                     files.update(self._backends.of(record.config).files(record.config, folder))
-                except SolarHostError as error:
+                except InvalidRequest as error:  # it is not there (any more)
                     logger.warning("instance %s: files of its model: %s", record.id, error)
         return files
 

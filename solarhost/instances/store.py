@@ -9,7 +9,7 @@ from threading import Lock
 from typing import Any
 
 from solarhost.errors import InvalidRequest, StoreError
-from solarhost.files import Unreadable, read_json, set_aside, write_text
+from solarhost.files import Damaged, read_json, set_aside, write_text
 from solarhost.instances.record import Record
 from solarhost.problems import Problems
 
@@ -43,7 +43,7 @@ class InstanceStore:
         """Read the file, or what can be saved of it. Called once, before any other use.
 
         Raises:
-            StoreError: the file can't be read and can't be set aside either.
+            StoreError: it or its copy can't be read now, or is damaged and can't be set aside.
         """
         with self._lock:
             entries = self._read()
@@ -62,24 +62,30 @@ class InstanceStore:
 
     def _read(self) -> list[Any]:
         """The entries of the file; of the copy when the file is gone, damaged or of another kind."""
+        damage: Damaged | None = None
         try:
-            if not self._path.exists() and self._copy.exists():
-                raise Unreadable(self._path, "it is gone")
-            return _entries(self._path, read_json(self._path))
-        except Unreadable as error:
-            kept = f"; kept as {set_aside(self._path)}" if self._path.exists() else ""
-            try:
-                saved = _entries(self._copy, read_json(self._copy))
-            except Unreadable as worse:
-                aside_too = set_aside(self._copy)
-                self._problems.report(
-                    "config-file",
-                    f"{error}{kept}. Its copy failed too: {worse}; kept as {aside_too}",
-                )
-                return []
-            self._problems.report("config-file", f"{error}{kept}. Its copy gave {len(saved)} instances")
-            self._behind = True
-            return saved
+            if (entries := _entries(self._path)) is not None:
+                return entries
+        except Damaged as error:
+            damage = error
+        try:
+            saved = _entries(self._copy)
+        except Damaged as worse:
+            wrong, aside_too = self._set_aside(damage), set_aside(self._copy)
+            sentence = f"{wrong}. Its copy failed too: {worse}; kept as {aside_too}"
+            self._problems.report("config-file", sentence)
+            return []
+        if saved is None and damage is None:  # the first start
+            return []
+        saved = saved or []
+        sentence = f"{self._set_aside(damage)}. Its copy gave {len(saved)} instances"
+        self._problems.report("config-file", sentence)
+        self._behind = True
+        return saved
+
+    def _set_aside(self, damage: Damaged | None) -> str:
+        """What is wrong with the file, and where it is kept now."""
+        return f"{damage}; kept as {set_aside(self._path)}" if damage else f"{self._path} is gone"
 
     def get(self, instance_id: str) -> Record | None:
         return self._records.get(instance_id)  # the dict is replaced, never changed
@@ -185,15 +191,17 @@ def _laid_out(entry: Any) -> str:
     return "    " + text.replace("\n", "\n    ")  # inside strings they are escaped
 
 
-def _entries(path: Path, data: Any) -> list[Any]:
-    """The list of instances in a parsed file.
+def _entries(path: Path) -> list[Any] | None:
+    """The list of instances in a file; None when there is none.
 
     Raises:
-        Unreadable: the file holds something else.
+        Damaged: it holds something else.
+        StoreError: it can't be read now.
     """
+    data = read_json(path)
     if data is None:
-        return []
+        return None
     if not isinstance(data, dict) or not isinstance(data.get("instances"), list):
-        raise Unreadable(path, "it does not hold an object with a list of instances")
+        raise Damaged(path, "it does not hold an object with a list of instances")
     entries: list[Any] = data["instances"]
     return entries

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from solarhost.files import unread
 from solarhost.logs.disk import start_of_tail
 
 BLOCK = 256 * 1024
@@ -67,7 +68,11 @@ class StepLogCursor:
         self.closed = False  # the last line was given
 
     def next(self, timeout_s: float) -> LogPart | None:
-        """The next lines; None when none came in time, or at the end."""
+        """The next lines; None when none came in time, or at the end.
+
+        Raises:
+            StoreError: the file can't be read now.
+        """
         deadline = time.monotonic() + timeout_s
         while not self.closed:
             extent = self._extent()
@@ -90,11 +95,16 @@ class StepLogCursor:
 
     def _read(self, size: int) -> LogPart | None:
         """The lines of the next block that the reader does not have."""
-        if self._descriptor is None:
-            self._descriptor = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
-        block = os.pread(self._descriptor, min(BLOCK, size - self._offset), self._offset)
+        try:
+            if self._descriptor is None:
+                self._descriptor = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+            block = os.pread(self._descriptor, min(BLOCK, size - self._offset), self._offset)
+        except FileNotFoundError:  # the job was removed
+            block = b""
+        except OSError as error:
+            raise unread(self._path, error) from error
         block = block[: block.rfind(b"\n") + 1]
-        self.closed = not block  # someone else has cut the file
+        self.closed = not block  # or someone else has cut the file
         self._offset += len(block)
         before, self._seq = self._seq, self._seq + block.count(b"\n")
         known = max(0, self._since - before)

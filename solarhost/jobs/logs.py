@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from solarhost.files import unread
 from solarhost.jobs.errors import NoSuchJob, NoSuchStep
 from solarhost.jobs.logfile import LogExtent, LogPart, StepLogCursor, read_tail
 from solarhost.jobs.records import Job
@@ -31,7 +32,7 @@ class JobLogs:
         return self._workspaces.log_file(job.id, job.steps[index].name)
 
     def recent(self, job: Job, index: int) -> list[dict[str, Any]]:
-        """The last lines of a step: `{seq, stream, line, timestamp}`."""
+        """The last lines of a step: `{seq, stream, line, timestamp}`. Raises StoreError."""
         run = self._run_of(job.id)
         live = run.log(index) if run else None
         return stored_recent(self.path(job, index)) if live is None else live.recent()
@@ -41,18 +42,23 @@ class JobLogs:
 
         Raises:
             NoSuchJob, NoSuchStep.
+            StoreError: it can't be read now.
         """
         job, index = self._find(job_id, step_name)
+        path = self.path(job, index)
         try:
-            return read_tail(self.path(job, index), self._extent(job, index), tail=tail, since=max(0, since))
+            return read_tail(path, self._extent(job, index), tail=tail, since=max(0, since))
         except FileNotFoundError:  # it has not begun
             return LogPart(1, [])
+        except OSError as error:
+            raise unread(path, error) from error
 
     def follow(self, job_id: str, step_name: str, *, since: int, tail: int | None) -> StepLogCursor:
         """A place in a step's file: after line `since`, or `tail` lines before its end, whichever is later.
 
         Raises:
             NoSuchJob, NoSuchStep.
+            StoreError: how long it is can't be read now.
         """
         job, index = self._find(job_id, step_name)
         if tail is not None:
@@ -77,7 +83,7 @@ class JobLogs:
         raise NoSuchStep(job_id, step_name)
 
     def _extent(self, job: Job, index: int) -> LogExtent:
-        """How far the file is, for a record that was read just before."""
+        """How far the file is, for a record that was read just before. Raises StoreError."""
         if job.steps[index].status.is_terminal:
             return replace(stored_extent(self.path(job, index)), is_final=True)
         run = self._run_of(job.id)

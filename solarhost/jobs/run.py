@@ -4,7 +4,7 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from threading import Event
-from typing import Any
+from typing import Any, TypeVar
 
 from solarhost.containers.engine import Engine
 from solarhost.containers.errors import EngineAway, EngineRefused
@@ -21,12 +21,13 @@ from solarhost.jobs.workspace import Workspaces
 from solarhost.logs.redaction import Redactor
 from solarhost.problems import Problems
 from solarhost.settings import Settings
-from solarhost.shortages import refused
+from solarhost.shortages import is_shortage, refused
 from solarhost.threads import NoThread
 from solarhost.times import now_iso
 
 logger = logging.getLogger(__name__)
 
+T = TypeVar("T")
 RETRY_S = 1.0
 
 
@@ -177,7 +178,7 @@ class JobRun:
     def _result(self, step: StepRun, log: StepLog) -> dict[str, Any]:
         """What to record of a step, once it has ended."""
         try:
-            log.open()
+            self._insist(lambda: self._open(log), lambda error: is_shortage(error.__cause__))
             ending = step.run()
         except Cancelled:
             return {"status": Status.CANCELLED}
@@ -204,18 +205,33 @@ class JobRun:
     def _record(self, change: Callable[[Job], Job]) -> Job:
         """Store a change, then announce it.
 
-        What can't be written now (disk full) is tried until it can, or the agent ends.
+        What can't be written now (disk full) is written later.
         """
         tools = self._tools
         before = len(tools.store.get(self._job_id).happened)
-        key = f"jobs.store.{self._job_id}"
+        job = self._insist(lambda: tools.store.update(self._job_id, change))
+        tools.announcements.announce(job, after=before)
+        return job
+
+    def _open(self, log: StepLog) -> None:
+        self.interrupts.check()
+        log.open()
+
+    def _insist(self, act: Callable[[], T], worth_it: Callable[[StoreError], bool] = lambda _: True) -> T:
+        """What `act` gives, tried until a file can be written and read again, or the agent ends.
+
+        Raises:
+            StoreError: trying again is not `worth_it`.
+        """
+        problems, key = self._tools.problems, f"jobs.store.{self._job_id}"
         while True:
             try:
-                job = tools.store.update(self._job_id, change)
+                result = act()
             except StoreError as error:
-                tools.problems.report(key, f"job {self._job_id} waits: {error}")
+                if not worth_it(error):
+                    raise
+                problems.report(key, f"job {self._job_id} waits: {error}")
                 self.interrupts.pause(RETRY_S)
             else:
-                tools.problems.clear(key)
-                tools.announcements.announce(job, after=before)
-                return job
+                problems.clear(key)
+                return result

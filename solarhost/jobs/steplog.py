@@ -13,7 +13,7 @@ from solarhost.containers.errors import CallCut
 from solarhost.containers.output import Chunk, Output
 from solarhost.errors import StoreError
 from solarhost.events import Publish, StepLogLines
-from solarhost.files import Unreadable, read_json, write_json
+from solarhost.files import Damaged, read_json, write_json
 from solarhost.jobs.lines import Splitter
 from solarhost.jobs.logfile import LogExtent
 from solarhost.logs.redaction import Redactor
@@ -73,16 +73,21 @@ class StepLog:
         """Make the file, or take it up where an earlier agent left it.
 
         Raises:
-            StoreError: it can't be opened or made.
+            StoreError: it can't be opened or made, or what was noted of it not be read; nothing was changed.
         """
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
         with self._lock:
             try:
-                self._file = os.open(self._path, flags, 0o600)
-                self._resume(os.fstat(self._file).st_size)
-                os.ftruncate(self._file, self._size)
+                descriptor = os.open(self._path, flags, 0o600)
+                try:
+                    self._resume(os.fstat(descriptor).st_size)
+                    os.ftruncate(descriptor, self._size)
+                except BaseException:
+                    os.close(descriptor)
+                    raise
             except OSError as error:
                 raise StoreError(f"{self._path} can't be opened: {why(error)}") from error
+            self._file = descriptor
             self._checkpoint()
 
     def close(self) -> None:
@@ -191,6 +196,8 @@ class StepLog:
         ]
 
     def _checkpoint(self) -> None:
+        if self._file is None:  # what an earlier agent noted was not read, so it stays
+            return
         self._checked_s = time.monotonic()
         data = {
             "size": self._size,
@@ -213,7 +220,7 @@ class StepLog:
         """Take over what the checkpoint says; without one that fits the file, begin anew."""
         try:
             data = read_json(self._checkpoint_path)
-        except Unreadable as error:
+        except Damaged as error:
             logger.warning("%s: its output is read from the start", error)
             return
         if (
@@ -262,12 +269,12 @@ def checkpoint_path(log_path: Path) -> Path:
 
 
 def stored_recent(log_path: Path) -> list[dict[str, Any]]:
-    """The last lines of a step that is not running, as its checkpoint keeps them."""
+    """The last lines of a step that is not running, as its checkpoint keeps them. Raises StoreError."""
     return list(_stored(log_path).get("recent", []))
 
 
 def stored_extent(log_path: Path) -> LogExtent:
-    """How far the file of a step is that is not running."""
+    """How far the file of a step is that is not running. Raises StoreError."""
     data = _stored(log_path)
     return LogExtent(data["size"], data["lines"]) if data else LogExtent()
 
@@ -275,5 +282,5 @@ def stored_extent(log_path: Path) -> LogExtent:
 def _stored(log_path: Path) -> dict[str, Any]:
     try:
         return read_json(checkpoint_path(log_path)) or {}
-    except Unreadable:
+    except Damaged:
         return {}

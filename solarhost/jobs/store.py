@@ -8,7 +8,7 @@ from pathlib import Path
 from threading import Lock
 
 from solarhost.errors import StoreError
-from solarhost.files import Unreadable, read_json, set_aside, write_json
+from solarhost.files import Damaged, read_json, set_aside, write_json
 from solarhost.jobs.errors import InvalidJob, JobExists, NoSuchJob
 from solarhost.jobs.records import Job
 from solarhost.problems import Problems
@@ -37,18 +37,19 @@ class JobStore:
         """Read what an earlier agent left; a file that makes no sense is set aside and reported.
 
         Raises:
-            StoreError: the folder can't be made or read.
+            StoreError: the folder can't be made, or not all can be read now: a job that is not known would
+                lose its containers.
         """
         try:
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            paths = sorted([*self._folder.glob("*.json"), *self._folder.glob("*.gone")])
+            paths = sorted(path for path in self._folder.iterdir() if path.suffix in (".json", ".gone"))
         except OSError as error:
             raise StoreError(f"{self._folder} can't be used: {why(error)}") from error
         with self._lock:
             for path in paths:
                 try:
                     job = Job.from_json(read_json(path))
-                except (Unreadable, InvalidJob, KeyError, TypeError, ValueError, AttributeError) as error:
+                except (Damaged, InvalidJob, KeyError, TypeError, ValueError, AttributeError) as error:
                     aside = set_aside(path)
                     self._problems.report(
                         f"jobs.record.{path.stem}",

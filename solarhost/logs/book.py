@@ -100,12 +100,14 @@ class LogBook:
         """Make a fresh log file (0600) for one run; the child appends to it.
 
         Raises:
-            StoreError: the file could not be made.
+            StoreError: the file could not be made, or what was noted of earlier runs not be read.
         """
         started = int(time.time())
         try:
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             files = names.log_files(self._folder, instance_id)
+            instance = self._instance(instance_id)
+            self._catch_up(instance, files)
             if files:  # two runs may begin in one second
                 started = max(started, files[-1].started + 1)
             path = self._folder / names.log_name(alias, instance_id, started)
@@ -116,8 +118,6 @@ class LogBook:
             ) from error
         gone = expendable(files, oldest=0.0, needed=self._needed({instance_id}))
         self._remove(gone)
-        instance = self._instance(instance_id)
-        self._catch_up(instance, files)
         instance.channel.settle()
         instance.run_seq = instance.channel.next_seq
         kept = {file.path.name for file in files if file not in gone}
@@ -135,6 +135,7 @@ class LogBook:
 
         Raises:
             NoThread: the system allows no further one.
+            StoreError: what was noted of its lines can't be read now.
         """
         instance = self._instance(instance_id)
         instance.ledger.mask(secrets)
@@ -218,6 +219,7 @@ class LogBook:
 
         Raises:
             NotFound: there is no such instance.
+            StoreError: what was noted of its lines can't be read now.
         """
         if names.is_id(instance_id) and self._exists(instance_id):
             cursor = LogCursor(self._instance(instance_id).channel, since, tail)
@@ -303,7 +305,7 @@ class LogBook:
             instance.channel.close()
 
     def _instance(self, instance_id: str) -> _Instance:
-        """What is kept of an instance, made when there is nothing yet."""
+        """What is kept of an instance, made when there is nothing yet. Raises StoreError."""
         if not names.is_id(instance_id):
             raise ValueError(f"{instance_id!r} can't be part of a file name")
         with self._lock:
@@ -319,6 +321,7 @@ class LogBook:
 
         Raises:
             NotFound: there is none.
+            StoreError: which one it is can't be read now.
         """
         files = names.log_files(self._folder, instance_id)
         if run is not None:
@@ -337,7 +340,7 @@ class LogBook:
         return followed | {first for name in instance_ids if (first := self._ledger(name).first_failed)}
 
     def _ledger(self, instance_id: str) -> Ledger:
-        """The one in use, or what an earlier agent left."""
+        """The one in use, or what an earlier agent left. Raises StoreError."""
         with self._lock:
             instance = self._instances.get(instance_id)
         return instance.ledger if instance else Ledger(self._folder, instance_id, self._problems)
@@ -352,11 +355,15 @@ class LogBook:
                 self._problems.clear(size_problem(file.instance_id))
 
     def _catch_up(self, instance: _Instance, files: Sequence[LogFile]) -> None:
-        """Number what an earlier agent may have shown of `files`, whose runs are over, and not noted."""
+        """Number what an earlier agent may have shown of `files`, whose runs are over, and not noted.
+
+        Raises:
+            StoreError: it is due the next time.
+        """
         if not instance.caught_up:
-            instance.caught_up = True
             ledger = instance.ledger
             catch_up(instance.channel, ledger.checkpoint, files, self._redactor.also(ledger.secrets))
+            instance.caught_up = True
 
     def _refill(self, channel: Channel, path: Path, start: Checkpoint, redactor: Redactor) -> None:
         """Put the lines that an earlier agent numbered back into memory."""

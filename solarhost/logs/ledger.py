@@ -8,7 +8,7 @@ from threading import Lock
 from typing import Any
 
 from solarhost.errors import StoreError
-from solarhost.files import Unreadable, read_json, write_json
+from solarhost.files import Damaged, read_json, write_json
 from solarhost.problems import Problems
 
 logger = logging.getLogger(__name__)
@@ -42,7 +42,11 @@ class Ledger:
     """
 
     def __init__(self, folder: Path, instance_id: str, problems: Problems):
-        """Load what an earlier agent wrote; a file that makes no sense is logged and begun anew."""
+        """Load what an earlier agent wrote; a file that makes no sense is logged and begun anew.
+
+        Raises:
+            StoreError: it can't be read now.
+        """
         self.path = folder / f"{instance_id}{SUFFIX}"
         self._problems = problems
         self._problem = line_problem(instance_id)
@@ -54,7 +58,7 @@ class Ledger:
         self._unsaved = False  # the last write failed
         try:
             self._load(read_json(self.path))
-        except Unreadable as error:
+        except Damaged as error:
             logger.warning("%s; the lines of this instance are numbered anew", error)
 
     @property
@@ -149,4 +153,4 @@ class Ledger:
             self._first_failed = None if first is None else int(first)
             self._secrets = [str(secret) for secret in data.get("secrets", [])]
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
-            raise Unreadable(self.path, f"not a line count: {error!r}") from error
+            raise Damaged(self.path, f"not a line count: {error!r}") from error

@@ -39,12 +39,13 @@ class PullError(Unavailable):
 
 
 def could_not_write(error: Exception) -> PullError:
-    """Our own disk's refusal (an OSError, or an error that one caused) as the failure of a pull."""
+    """Our own disk's refusal (an OSError, or the StoreError that one caused) as the failure of a pull."""
     cause = error if isinstance(error, OSError) else error.__cause__
     if isinstance(cause, OSError) and is_shortage(cause):
         return PullError("model_pull_failed", f"the system refused what it needs: {why(cause)}")
     full = isinstance(cause, OSError) and cause.errno in (errno.ENOSPC, errno.EDQUOT)
-    return PullError("insufficient_storage" if full else "model_pull_failed", f"could not write: {error}")
+    words = f"could not write: {error}" if isinstance(error, OSError) else str(error)
+    return PullError("insufficient_storage" if full else "model_pull_failed", words)
 
 
 class DigestMismatch(PullError):

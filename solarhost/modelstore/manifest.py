@@ -13,7 +13,7 @@ from threading import Lock
 from typing import Any
 
 from solarhost.errors import StoreError
-from solarhost.files import Stamp, Unreadable, read_json, set_aside, stamp, write_text
+from solarhost.files import Damaged, Stamp, read_json, set_aside, stamp, write_text
 from solarhost.modelstore.sources import unsafe_path
 from solarhost.problems import Problems
 from solarhost.shapes import check_fields
@@ -122,13 +122,16 @@ class _Contents:
 
 
 class Manifest:
-    """`manifest.json` of the models folder. Safe from any thread; the agent alone writes it."""
+    """`manifest.json` of the models folder. Safe from any thread; the agent alone writes it.
+
+    Every question raises a StoreError while the file can't be read: no model is taken for gone.
+    """
 
     def __init__(self, folder: Path, problems: Problems):
         self.path = folder / "manifest.json"
         self._folder = folder
         self._problems = problems
-        self._lock = Lock()  # held from reading to writing, so that no change is lost
+        self._lock = Lock()  # held from reading to writing or setting aside, so that no change is lost
         self._contents = _Contents(None)  # as last seen; replaced, never changed
 
     def entries(self) -> Sequence[Entry]:
@@ -145,10 +148,10 @@ class Manifest:
         """Add the entry, in place of the one with its URI.
 
         Raises:
-            StoreError: the file could not be written.
+            StoreError: the file could not be read or written.
         """
         with self._lock:
-            contents = self._read()
+            contents = self._read_locked()
             others = [known for known in contents.entries if known.source_uri != entry.source_uri]
             self._write([*others, entry], contents.unknown)
 
@@ -156,30 +159,40 @@ class Manifest:
         """Drop the entry of this slug, if there is one.
 
         Raises:
-            StoreError: the file could not be written.
+            StoreError: the file could not be read or written.
         """
         with self._lock:
-            contents = self._read()
+            contents = self._read_locked()
             kept = [entry for entry in contents.entries if entry.slug != slug]
             if len(kept) < len(contents.entries):
                 self._write(kept, contents.unknown)
 
     def _read(self) -> _Contents:
-        now = stamp(self.path)  # before the content: what comes between is seen the next time
         contents = self._contents
-        if now is None or now != contents.stamp:
-            contents = self._contents = _Contents.of(now, *self._parsed())
-        return contents
+        if contents.stamp is not None and contents.stamp == stamp(self.path):
+            return contents
+        with self._lock:
+            return self._read_locked()
+
+    def _read_locked(self) -> _Contents:
+        """The caller holds the lock."""
+        now = stamp(self.path)  # before the content: what comes between is seen the next time
+        if now is None or now != self._contents.stamp:
+            self._contents = _Contents.of(now, *self._parsed())
+        return self._contents
 
     def _parsed(self) -> tuple[list[Entry], list[Any]]:
-        """The entries of the file, and what stands among them that we don't understand."""
+        """The entries of the file, and what stands among them that we don't understand.
+
+        The caller holds the lock.
+        """
         try:
             data = read_json(self.path)
             if data is None:
                 return [], []
             if not isinstance(data, dict) or not isinstance(data.get("models", []), list):
-                raise Unreadable(self.path, "no list of models in it")
-        except Unreadable as error:
+                raise Damaged(self.path, "no list of models in it")
+        except Damaged as error:
             aside = set_aside(self.path)
             self._problems.report(
                 "models-manifest", f"{error}; it was kept as {aside.name}, and no model counts as pulled"

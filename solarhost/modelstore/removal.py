@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Collection, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -40,7 +41,7 @@ def take_away(
     """Move files to the trash and write that they are gone; or leave everything as it was.
 
     Raises:
-        StoreError: the manifest could not be written, or a file not be moved.
+        StoreError: the folder could not be read, the manifest not be written, or a file not be moved.
     """
     moved: list[tuple[Path, Path]] = []
     kept = [name for name in files_in(folder) if name not in names]
@@ -57,7 +58,8 @@ def take_away(
         for place, original in reversed(moved):
             place.rename(original)
         raise StoreError(f"nothing of {entry.slug} was deleted: {error}") from error
-    _drop_empty_folders(folder)
+    with suppress(OSError):  # all is deleted; empty folders do no harm
+        _drop_empty_folders(folder)
 
 
 def _without(entry: Entry, names: Collection[str], kept: Sequence[str]) -> Entry:
@@ -87,5 +89,5 @@ def _drop_empty_folders(folder: Path) -> None:
 
 
 def to_go(folder: Path, filters: Filters) -> list[str]:
-    """Names of the files in `folder` that a deletion with `filters` is about."""
+    """Names of the files in `folder` that a deletion with `filters` is about. Raises StoreError."""
     return [name for name in files_in(folder) if matches(name, filters)]

@@ -1,6 +1,5 @@
 """Which file of a model folder a pattern means."""
 
-import os
 import re
 import unicodedata
 from collections.abc import Iterator
@@ -8,7 +7,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
 
 from solarhost.errors import InvalidRequest
-from solarhost.files import is_file, is_folder
+from solarhost.files import is_file, is_folder, walk
 
 _SHARD = re.compile(r"-(\d{5})-of-\d{5}\.gguf$", re.IGNORECASE)
 _NAME_MAX = 255  # bytes, of one name on Linux
@@ -71,8 +70,8 @@ def choose_weights(folder: Path) -> Path:
 
 
 def _files(root: Path) -> Iterator[Path]:
-    """Files at any depth that are not hidden and really lie under `root`."""
-    for name, folders, names in os.walk(root):
+    """Files at any depth that are not hidden and really lie under `root`. Raises StoreError."""
+    for name, folders, names in walk(root):
         folders[:] = sorted(folder for folder in folders if not folder.startswith("."))
         for file in sorted(names):
             path = Path(name, file)

@@ -19,6 +19,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from uuid import uuid4
 
+from solarhost.files import walk
 from solarhost.modelstore.failures import PullError
 from solarhost.modelstore.remote import RemoteFile
 
@@ -204,9 +205,13 @@ def _newest(folder: Path) -> float:
 
 
 def files_in(folder: Path) -> list[str]:
-    """Relative names of the files and links under `folder`, sorted; links are not followed."""
+    """Relative names of the files and links under `folder`, sorted; links are not followed.
+
+    Raises:
+        StoreError: not all can be seen now.
+    """
     found = []
-    for parent, folders, files in os.walk(folder):
+    for parent, folders, files in walk(folder):
         links = [name for name in folders if (Path(parent) / name).is_symlink()]
         found += [str((Path(parent) / name).relative_to(folder)) for name in (*files, *links)]
     return sorted(found)

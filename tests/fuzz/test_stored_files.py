@@ -196,6 +196,6 @@ def test_any_place_in_a_log(content: bytes) -> None:
 def test_a_folder_in_the_place_of_a_file_stays_there(tmp_path: Path) -> None:
     (tmp_path / "config.json").mkdir()
     store = InstanceStore(tmp_path / "config.json", Problems(), lambda config: config)
-    with pytest.raises(Exception, match="is a folder, where a file is meant"):
+    with pytest.raises(Exception, match="can't be read: Is a directory"):
         store.load()
     assert (tmp_path / "config.json").is_dir()
