@@ -15,7 +15,7 @@ from pathlib import Path
 from flask import Flask, Response, jsonify, request
 
 from solarhost import streams
-from solarhost.errors import InvalidRequest, NotFound, SolarHostError
+from solarhost.errors import InvalidRequest, NotFound, SolarHostError, StoreError
 from solarhost.logs.channel import Channel, Counters, LogCursor
 from solarhost.places import Places
 from solarhost.server.serve import serve, settings_or_exit
@@ -23,12 +23,14 @@ from solarhost.settings import Settings
 
 
 class Logs:
-    """Keeps `LogBook.subscribe`'s contract for the one instance `known`."""
+    """Keeps `LogBook.subscribe`'s contract for the one instance `known`; `unread` can't be read."""
 
     def __init__(self) -> None:
         self.channel = Channel(0, 1000, Counters())
 
     def subscribe(self, instance_id: str, *, since: int | None = None, tail: int | None = None) -> LogCursor:
+        if instance_id == "unread":
+            raise StoreError("/" + "é" * 100)
         if instance_id != "known":
             raise NotFound("no such instance")
         return LogCursor(self.channel, since, tail)

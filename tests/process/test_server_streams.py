@@ -132,6 +132,14 @@ def test_an_unknown_instance_is_named_then_closed(served: Served, open_stream) -
     wait_until(lambda: has_no_streams(served), 5, "both streams to end")
 
 
+def test_what_can_not_be_read_now_closes_with_1013_and_why(served: Served, open_stream) -> None:
+    stream = open_stream("/instances/unread/logs")
+    opcode, data = stream.recv_data()
+    assert (opcode, struct.unpack("!H", data[:2])[0]) == (ABNF.OPCODE_CLOSE, 1013)
+    assert data[2:].decode() == "/" + "é" * 61  # of a longer sentence, what a close frame has room for
+    wait_until(lambda: has_no_streams(served), 5, "the stream to end")
+
+
 def test_a_deleted_instance_closes_with_1000(served: Served, open_stream) -> None:
     stream = open_stream()
     served.post("/delete")
