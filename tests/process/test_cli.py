@@ -78,7 +78,7 @@ def test_an_instance_from_creation_to_removal(cli, weights):
     assert json.loads(changed)["config"]["alias"] == "life"
     assert "extra_args" not in json.loads(changed)["config"]
     assert "what to change" in cli("instances", "update", "life", code=2).stderr
-    changed = cli("instances", "update", "life", "--vram-gb", "1.5", "--gpu-ids", "0,1", "--json").stdout
+    changed = cli("instances", "update", "life", "--vram-gb", "1.5", "--gpu-ids", "[0,1]", "--json").stdout
     assert (json.loads(changed)["vram_gb"], json.loads(changed)["config"]["ctx_size"]) == (1.5, 1024)
     assert json.loads(cli("instances", "update", "life", "--vram-gb=", "--json").stdout)["vram_gb"] is None
     cli("instances", "rm", "life")
