@@ -5,7 +5,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from typing import IO, Any
 
+import click
 import yaml
+from click.shell_completion import CompletionItem
 from marshmallow import fields
 
 from solarhost.backends.huggingface_config import (
@@ -19,6 +21,18 @@ from solarhost.commands.failures import BadInput
 
 CONFIG_FLAGS = {"ignore_unknown_options": True, "allow_interspersed_args": True}
 BESIDE_CONFIG = ("priority", "managed_by", "intent_id", "gpu_ids", "vram_gb")
+
+
+class ConfigCommand(click.Command):
+    """One that takes the fields of a config as flags."""
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Its own options, then the flags of the fields."""
+        found = super().shell_complete(ctx, incomplete)
+        if incomplete.startswith("-"):
+            flags = map(_flag, [*FIELDS, *BESIDE_CONFIG])
+            found += [CompletionItem(flag) for flag in flags if flag.startswith(incomplete)]
+        return found
 
 
 def request_body(

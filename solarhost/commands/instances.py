@@ -1,6 +1,5 @@
 """`solar-host instances`: model servers."""
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -10,9 +9,10 @@ from rich.live import Live
 from solarhost.commands.completion import instance_names
 from solarhost.commands.failures import BadInput, CommandFailed
 from solarhost.commands.instance_activity import activity, activity_fields, activity_table
-from solarhost.commands.instance_config import CONFIG_FLAGS, request_body
+from solarhost.commands.instance_config import CONFIG_FLAGS, ConfigCommand, request_body
 from solarhost.commands.instance_logs import follow, read
 from solarhost.commands.instance_start import start_instance
+from solarhost.commands.keys import pressed_keys
 from solarhost.commands.moments import Moment, Since
 from solarhost.commands.names import called, find_instance
 from solarhost.commands.output import age, console, print_fields, print_json, print_table
@@ -69,7 +69,7 @@ def show(remote: Remote, as_json: bool, name: str) -> None:
     print_fields((f"  {key}", value) for key, value in config.items())
 
 
-@instances.command(context_settings=CONFIG_FLAGS)
+@instances.command(cls=ConfigCommand, context_settings=CONFIG_FLAGS)
 @click.option("-f", "--file", "source", type=click.File(), help="JSON or YAML file, `-` for stdin.")
 @click.option("--start", "start_it", is_flag=True, help="Start it, too.")
 @click.option("--allow-unknown", is_flag=True, help="Also flags that are no field that is known here.")
@@ -100,7 +100,7 @@ def create(
         click.echo(f"{made['config']['alias']} runs on port {made['port']}" if start_it else made["id"])
 
 
-@instances.command(context_settings=CONFIG_FLAGS)
+@instances.command(cls=ConfigCommand, context_settings=CONFIG_FLAGS)
 @click.option("-f", "--file", "source", type=click.File(), help="JSON or YAML file, `-` for stdin.")
 @click.argument("name", shell_complete=instance_names)
 @click.option("--allow-unknown", is_flag=True, help="Also flags that are no field that is known here.")
@@ -208,17 +208,17 @@ def logs(
 @click.option("--once", is_flag=True, help="Print once and end, as without a terminal.")
 @remote_command
 def top(remote: Remote, as_json: bool, interval: float, once: bool) -> None:
-    """Show what the instances are doing, until Ctrl-C."""
+    """Show what the instances are doing, until q or Ctrl-C."""
     screen = console()
     if as_json:
         print_json(activity(remote))
     elif once or not screen.is_terminal:
         screen.print(activity_table(activity(remote)))
     else:
-        with Live(console=screen, auto_refresh=False, screen=True) as live:
-            while True:
+        with Live(console=screen, auto_refresh=False, screen=True) as live, pressed_keys() as pressed:
+            live.update(activity_table(activity(remote)), refresh=True)
+            while b"q" not in pressed(interval):
                 live.update(activity_table(activity(remote)), refresh=True)
-                time.sleep(interval)
 
 
 def _stop(remote: Remote, instance_id: str, name: str) -> Mapping[str, Any]:

@@ -385,11 +385,29 @@ def test_a_start_on_a_terminal_shows_how_far_it_is_and_goes_on_after_ctrl_c(cli,
     cli("instances", "rm", "-f", "slow")
 
 
+def test_q_ends_top(cli, cli_agent, weights):
+    cli("instances", "create", "--alias", "watched", "--model", weights)
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "SOLAR_HOST_URL": cli_agent.url, "TERM": "xterm"}
+    command = [sys.executable, "-m", "solarhost", "instances", "top", "--interval", "600"]
+    terminal = Terminal(command, {**environment, "SOLAR_HOST_KEY": cli_agent.key})
+    try:
+        terminal.wait_for("watched")
+        terminal.type("xq")
+        assert terminal.end() == 0
+    finally:
+        terminal.close()
+    cli("instances", "rm", "watched")
+
+
 def test_the_shell_completes_commands_and_names(cli, cli_agent, weights):
     cli("instances", "create", "--alias", "tab-tab", "--model", weights)
     assert _completed("ins", cli_agent.url, cli_agent.key) == ["instances"]
     assert _completed("instances sto", cli_agent.url, cli_agent.key) == ["stop"]
     assert _completed("instances show tab", cli_agent.url, cli_agent.key) == ["tab-tab"]
+    assert _completed("instances update tab-tab --ctx", cli_agent.url, cli_agent.key) == ["--ctx-size"]
+    offered = _completed("instances create --al", cli_agent.url, cli_agent.key)
+    assert sorted(offered) == ["--alias", "--allow-unknown"]
+    assert _completed("instances create --vram", cli_agent.url, cli_agent.key) == ["--vram-gb"]
     assert _completed("instances show tab", cli_agent.url, "not the key") == []
     assert _completed("instances show tab", f"http://127.0.0.1:{free_port()}", cli_agent.key) == []
     cli("instances", "rm", "tab-tab")
