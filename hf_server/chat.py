@@ -21,7 +21,8 @@ _MAX_ALTERNATIVES = 20
 
 def blueprint(service: Service) -> Blueprint:
     chat = Blueprint("chat", __name__)
-    images = ImageLoader(allow_urls=service.options.allow_image_urls)
+    reads_images = service.options.model_type == "vision"
+    images = ImageLoader(allow_urls=service.options.allow_image_urls) if reads_images else None
 
     @chat.post("/v1/chat/completions")
     def complete_chat() -> Response:

@@ -104,15 +104,20 @@ class ImageLoader:
 
 
 class RequestImages:
-    """The images of one request, loaded one by one: never too many, nor too many pixels together."""
+    """The images of one request, loaded one by one: never too many, nor too many pixels together.
 
-    def __init__(self, loader: ImageLoader):
+    Without a loader, for a model that reads text only, each is refused.
+    """
+
+    def __init__(self, loader: ImageLoader | None):
         self._loader = loader
         self._count = 0
         self._pixels = 0
 
     def load(self, address: str, param: str) -> Image.Image:
         """The next picture; see `ImageLoader.load`. Raises BadRequest."""
+        if self._loader is None:
+            raise BadRequest("this model reads text only; it can't take images", param)
         self._count += 1
         if self._count > MAX_IMAGES:
             raise BadRequest(f"at most {MAX_IMAGES} images are taken", param)

@@ -33,8 +33,8 @@ class Message:
         return [part for part in self.parts if isinstance(part, Image)]
 
 
-def read_messages(request: Body, images: ImageLoader) -> list[Message]:
-    """The request's `messages`. Raises BadRequest."""
+def read_messages(request: Body, images: ImageLoader | None) -> list[Message]:
+    """The request's `messages`; without `images` they are of text only. Raises BadRequest."""
     values = request.required("messages")
     if not isinstance(values, list) or not 1 <= len(values) <= _MAX_MESSAGES:
         raise BadRequest(f"'messages' must be a list of 1 to {_MAX_MESSAGES} messages", "messages")

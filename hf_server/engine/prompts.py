@@ -25,9 +25,6 @@ class TextPrompts:
 
     def chat(self, messages: Sequence[Message], template_arguments: Mapping[str, Any]) -> Prompt:
         """Raises BadRequest, ContextLengthExceeded."""
-        for message in messages:
-            if message.images:
-                raise BadRequest("this model reads text only; it can't take images", "messages")
         if self._tokenizer.chat_template:
             conversation = [{"role": m.role, "content": m.text} for m in messages]
             text = rendered(self._tokenizer, conversation, template_arguments)
@@ -100,7 +97,7 @@ def rendered(renderer: Any, conversation: list[dict[str, Any]], arguments: Mappi
         text: str = renderer.apply_chat_template(
             conversation, tokenize=False, add_generation_prompt=True, **arguments
         )
-    except (TemplateError, TypeError, ValueError, KeyError) as error:
+    except (TemplateError, TypeError, ValueError, LookupError, ArithmeticError, AttributeError) as error:
         raise BadRequest(f"the model's chat template refuses these messages: {error}", "messages") from error
     return text
 

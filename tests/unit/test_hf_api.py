@@ -278,9 +278,10 @@ def test_answers_about_images_and_text_share_passes(vision):
     assert together == alone
 
 
-def test_a_text_model_refuses_images(causal):
+@pytest.mark.parametrize("uri", [data_uri(Image.new("RGB", (8, 8))), "data:image/png;base64,%%%"])
+def test_a_text_model_refuses_images_without_a_look_at_them(causal, uri):
     with pytest.raises(openai.BadRequestError, match="reads text only"):
-        chat(causal, messages=about_image(data_uri(Image.new("RGB", (8, 8)))))
+        chat(causal, messages=about_image(uri))
 
 
 def huge_png(width: int, height: int) -> bytes:
