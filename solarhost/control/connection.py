@@ -204,6 +204,7 @@ class Connection:
                 time.sleep(0.01)
         tasks = [task for task in (eio.read_loop_task, eio.write_loop_task) if task is not None]
         self.cut()
+        eio.queue.put(None)  # after a close by control the writer would wait for as long as control said
         alive = join_by(tasks, time.monotonic() + JOIN_S)
         if alive:
             logger.error("control: threads of an ended connection are still there: %s", alive)

@@ -10,7 +10,7 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from solarhost.control.news import News
@@ -107,6 +107,7 @@ def peer() -> Iterator[Peer]:
     st.sampled_from(JOIN).map(lambda texts: b"".join(map(text_frame, texts))),
     st.lists(frames, max_size=4),
 )
+@example(text_frame("0" + json.dumps({**HANDSHAKE, "pingInterval": 10**9})), b"", [text_frame("1")])
 def test_whatever_answers_in_the_place_of_solar_control(
     peer: Peer, greeting: bytes, join: bytes, sent: list[bytes]
 ) -> None:
