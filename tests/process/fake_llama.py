@@ -2,7 +2,7 @@
 """A program in the place of `llama-server`, for what the real one can't be made to do.
 
 It takes llama-server's flags and its own, which tests pass as `extra_args`; it answers `/health`,
-`/metrics`, `/props`, and `/v1/models` with its pid.
+`/metrics`, `/props`, and `/v1/models` with its pid. At SIGUSR1 it exits with 7.
 """
 
 import argparse
@@ -83,6 +83,11 @@ def say(text: str) -> None:
     sys.stdout.flush()
 
 
+def die() -> None:
+    say("last words")
+    os._exit(7)
+
+
 def leave(ignore_term: bool, own_session: bool) -> None:
     """A child that lives on without its parent."""
     if os.fork() == 0:
@@ -111,6 +116,7 @@ def main() -> None:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
     else:
         signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
+    signal.signal(signal.SIGUSR1, lambda *_: die())
     if options.fork_twice:
         leave(ignore_term=True, own_session=True)
     if options.leave_group:
@@ -132,7 +138,7 @@ def main() -> None:
     if options.grow:
         threading.Thread(target=grow, args=(options.ready_after,), daemon=True).start()
     if options.die_after is not None:
-        threading.Timer(options.die_after, lambda: (say("last words"), os._exit(7))).start()
+        threading.Timer(options.die_after, die).start()
     say("fake server listening")
     if options.chatter:
         threading.Thread(target=chatter, args=(options.chatter,), daemon=True).start()

@@ -161,8 +161,8 @@ def test_a_stop_ends_what_the_server_started_too(fake_agent: Agent, make: Maker,
 
 def test_what_a_crashed_server_leaves_behind_is_ended(fake_agent: Agent, make: Maker) -> None:
     before = {process.pid for process in fake_agent.left_alive()}
-    instance_id = make("--fork-twice", "--die-after", "0.3")
-    start(fake_agent, instance_id)
+    instance_id = make("--fork-twice")
+    os.kill(start(fake_agent, instance_id)["pid"], signal.SIGUSR1)
     fake_agent.wait_for_status(instance_id, "failed")
     wait_until(
         lambda: {process.pid for process in fake_agent.left_alive()} == before, 10, "the rest of it to end"
@@ -172,8 +172,8 @@ def test_what_a_crashed_server_leaves_behind_is_ended(fake_agent: Agent, make: M
 def test_an_exit_that_nobody_asked_for_is_a_failure_with_its_last_words(
     fake_agent: Agent, make: Maker
 ) -> None:
-    instance_id = make("--die-after", "0.3")
-    start(fake_agent, instance_id)
+    instance_id = make()
+    os.kill(start(fake_agent, instance_id)["pid"], signal.SIGUSR1)
     failed = fake_agent.wait_for_status(instance_id, "failed")
     assert (failed["reason"], failed["exit_code"], failed["signal"], failed["pid"]) == (
         "exited",

@@ -1,6 +1,8 @@
 """Charges of instances, as callers of a real agent see them, on made-up GPUs."""
 
 import json
+import os
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -95,8 +97,8 @@ def test_every_way_for_a_start_to_fail_gives_back(gpu_agent: Agent, weights: Pat
 
 
 def test_a_crash_gives_back_and_a_restart_is_charged_once(gpu_agent: Agent, weights: Path) -> None:
-    crashing = create(gpu_agent, weights, "--die-after", "0.3", vram_gb=20)
-    start(gpu_agent, crashing)
+    crashing = create(gpu_agent, weights, vram_gb=20)
+    os.kill(start(gpu_agent, crashing)["pid"], signal.SIGUSR1)
     wait_until(lambda: gpu_agent.instance(crashing)["status"] == "failed", 20, "the crash")
     wait_until(lambda: nothing_is_charged(gpu_agent), 10, "the charge to be given back")
     steady = create(gpu_agent, weights, vram_gb=20)
