@@ -2,7 +2,6 @@
 
 import logging
 import os
-import sys
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -268,7 +267,8 @@ class LogBook:
         kept = set(files) - set(gone)
         for file in kept:
             if file.path.name not in needed:
-                trim(file.path, file.instance_id, self._file_max_bytes, sys.maxsize, self._problems)
+                noted = self._ledger(file.instance_id).noted(file.path.name)
+                trim(file.path, file.instance_id, self._file_max_bytes, noted, self._problems)
         in_use = {*live, *(file.instance_id for file in kept)}
         for ledger in self._folder.glob(f"*{SUFFIX}"):
             with suppress(FileNotFoundError):

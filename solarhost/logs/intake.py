@@ -69,8 +69,9 @@ class Intake:
     def reached_end(self) -> None:
         self._channel.settle()
 
-    def grew(self, read_up_to: int) -> None:
-        trim(self._path, self._instance_id, self._file_max_bytes, read_up_to, self._problems)
+    def grew(self) -> None:
+        noted = self._ledger.noted(self._path.name)
+        trim(self._path, self._instance_id, self._file_max_bytes, noted, self._problems)
 
     def failed(self, error: OSError) -> None:
         self._failing = True
@@ -80,11 +81,14 @@ class Intake:
         )
 
 
-def trim(path: Path, instance_id: str, max_bytes: int, read_up_to: int, problems: Problems) -> None:
-    """Keep one file small; where the file system can't, that is a problem."""
+def trim(path: Path, instance_id: str, max_bytes: int, noted: int, problems: Problems) -> None:
+    """Keep one file small; where the file system can't, that is a problem.
+
+    What is not `noted` stays: a next agent has to read it again to give its lines the same numbers.
+    """
     problem = size_problem(instance_id)
     try:
-        disk.trim(path, max_bytes, read_up_to)
+        disk.trim(path, max_bytes, noted)
     except OSError as error:
         problems.report(problem, f"{path} can't be kept under {max_bytes >> 20} MiB: {error.strerror}")
     else:

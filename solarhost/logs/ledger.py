@@ -1,6 +1,7 @@
 """What of one instance's numbering outlives the agent: a small file beside its logs."""
 
 import logging
+import sys
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -55,9 +56,11 @@ class Ledger:
         self._first_failed: int | None = None
         self._secrets: list[str] = []
         self._checkpoint = Checkpoint("", 0, 0)
+        self._saved = self._checkpoint  # the one on disk
         self._unsaved = False  # the last write failed
         try:
             self._load(read_json(self.path))
+            self._saved = self._checkpoint
         except Damaged as error:
             logger.warning("%s; the lines of this instance are numbered anew", error)
 
@@ -80,6 +83,13 @@ class Ledger:
     def file_of(self, run: int) -> str | None:
         with self._lock:
             return self._runs.get(run)
+
+    def noted(self, file: str) -> int:
+        """Up to which offset a next agent will not read `file` again: what precedes it may go."""
+        with self._lock:
+            if file == self._saved.file:
+                return self._saved.offset
+            return 0 if file == self._checkpoint.file else sys.maxsize
 
     def mask(self, secrets: Iterable[str]) -> None:
         """Keep these for whoever reads the files later."""
@@ -139,7 +149,7 @@ class Ledger:
             self._unsaved = True
             self._problems.report(self._problem, f"{error}; a restart of the agent would repeat log lines")
         else:
-            self._unsaved = False
+            self._saved, self._unsaved = point, False
             self._problems.clear(self._problem)
 
     def _load(self, data: Any) -> None:

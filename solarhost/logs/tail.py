@@ -35,8 +35,8 @@ class Reader(Protocol):
     def reached_end(self) -> None:
         """All that the file holds for now was handed on; called each time."""
 
-    def grew(self, read_up_to: int) -> None:
-        """The file is that long; called now and then, for its size cap."""
+    def grew(self) -> None:
+        """The file is longer; called now and then, after `note`, for its size cap."""
 
     def failed(self, error: OSError) -> None:
         """The file can't be read; it is tried again."""
@@ -143,7 +143,8 @@ class LogTail(Thread):
             self._unnoted = True
             if self._offset - self._grew_at >= self._grew_every:
                 self._grew_at = self._offset
-                self._reader.grew(self._line_start)
+                self._note()
+                self._reader.grew()
         if self._unnoted and time.monotonic() - self._noted_at >= NOTE_S:
             self._note()
         return len(data)

@@ -386,6 +386,24 @@ def test_numbers_that_an_agent_showed_but_could_not_note_are_given_to_no_other_l
     assert shown(second.book.read(ID, tail=1)) == [(5, "f")]
 
 
+def test_lines_that_are_not_noted_stay_in_a_file_over_its_cap(agent):
+    first = agent(file_max_bytes=1 << 20)
+    path = first.book.begin_run(ID, "model", 1)
+    append(path, b"".join(b"%07d\n" % number for number in range(300_000)))
+    ledger = first.folder / f"{ID}.lines.json"
+    noted = ledger.rename(first.folder / "noted")
+    ledger.mkdir()  # as with a full disk
+    first.book.follow(ID, path, 1, nothing)
+    until(lambda: shown(first.book.read(ID, tail=1)) == [(299_999, "0299999")])
+    first.close()
+    ledger.rmdir()
+    noted.rename(ledger)
+    second = agent(file_max_bytes=1 << 20)
+    second.book.follow(ID, path, 1, nothing)
+    until(lambda: shown(second.book.read(ID, tail=1)) == [(299_999, "0299999")])
+    until(lambda: path.stat().st_blocks * 512 <= 1 << 20)  # now that they are
+
+
 def test_what_could_not_be_noted_is_noted_once_it_can(agent):
     world = agent()
     with followed(world, b"a\n"):

@@ -220,9 +220,8 @@ def test_a_file_that_cannot_be_kept_small_is_a_problem(world, monkeypatch):
     def refuse(*_arguments):
         raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP))
 
-    path = world.run(b"x\n")
+    world.run(b"x" * 100_000 + b"\n" + b"y" * 100_000 + b"\n" + b"z" * 2_000_000 + b"\n")
     monkeypatch.setattr(disk, "_punch_hole", refuse)
-    path.write_bytes(b"x" * 100_000 + b"\n" + b"y" * 100_000 + b"\n" + b"z" * 2_000_000 + b"\n")
     small = World(world.folder, file_max_bytes=1 << 20)
     small.book.sweep({ID})
     assert "can't be kept under 1 MiB" in small.problems.current()[0]
