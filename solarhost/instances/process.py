@@ -136,15 +136,15 @@ def marked(host: str) -> dict[int, Mark]:
     found = {}
     for pid in census.pids():
         mark = read_mark(pid)
-        if mark and mark.host == host:
+        if mark and mark.host == host and census.lives(pid):
             found[pid] = mark
     return found
 
 
 def read_mark(pid: int) -> Mark | None:
-    """The mark of a living process, None when it has none or can't be asked."""
+    """The mark of a process, None when it has none or can't be asked; whether it lives is another look."""
     text = census.variable(pid, MARK)
-    return Mark.parse(text) if text and census.lives(pid) else None
+    return Mark.parse(text) if text else None
 
 
 def members(process: ProcessId, host: str, instance_id: str) -> list[int]:
@@ -157,7 +157,7 @@ def members(process: ProcessId, host: str, instance_id: str) -> list[int]:
     for pid in census.pids():
         if pid not in found:
             mark = read_mark(pid)
-            if mark and (mark.host, mark.instance_id) == (host, instance_id):
+            if mark and (mark.host, mark.instance_id) == (host, instance_id) and census.lives(pid):
                 found.append(pid)
     return found
 

@@ -57,7 +57,8 @@ def wait_until_ready(
 
     Args:
         session: pids of the child and its session, whose effort counts as progress.
-        members: all that the child started, wherever it went; one of them has to hold the port.
+        members: all that the child started, wherever it went, a look at every process; one of them has
+            to hold the port, if none of the session does.
         changed: notified when `ended` or `hinted` may have become true.
         ended: the child died, or a stop was asked for.
         hinted: its log announced readiness, so the next probe comes at once.
@@ -73,7 +74,7 @@ def wait_until_ready(
     while True:
         status = probe(host, port, path)
         if status == 200:
-            if listens(members(), port) is False:
+            if listens(session(), port) is not True and listens(members(), port) is False:
                 with changed:  # ours may be about to fail for exactly that reason
                     if changed.wait_for(ended, 1.0):
                         return
