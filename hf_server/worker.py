@@ -7,7 +7,6 @@ here, and the poller wakes only for more than it has seen (`SO_RCVLOWAT`).
 """
 
 import errno
-import json
 import logging
 import select
 import socket
@@ -22,6 +21,7 @@ from gunicorn.http import wsgi
 from gunicorn.http.errors import ParseException
 from gunicorn.workers.gthread import ThreadWorker
 
+from hf_server import render
 from hf_server.connection import MAX_PEEK_BYTES, Connection, Intake
 from hf_server.errors import ApiError, HeadTooLarge, RequestTimeout
 
@@ -102,14 +102,14 @@ class PatientWorker(ThreadWorker):  # type: ignore[misc]
             if len(self._connections) >= self.worker_connections:
                 raise OSError(errno.EMFILE, "as many connections are open as may be")
             sock, client = listener.accept()
+            connection = Connection(sock, client, listener.getsockname(), self.cfg, self._intake)
+            self._epoll.register(connection.descriptor, select.EPOLLIN | select.EPOLLONESHOT)
         except OSError as error:
             if error.errno in _OUT_OF and not self._make_room():
                 self._listen(False)  # until the next sweep
             return
-        connection = Connection(sock, client, listener.getsockname(), self.cfg, self._intake)
         connection.deadline = time.monotonic() + REQUEST_S
         self._connections[connection.descriptor] = connection
-        self._epoll.register(connection.descriptor, select.EPOLLIN | select.EPOLLONESHOT)
 
     def _look(self, connection: Connection) -> None:
         """Something arrived, or lies ahead of what a thread has read."""
@@ -164,15 +164,13 @@ class PatientWorker(ThreadWorker):  # type: ignore[misc]
 
     def _refuse(self, connection: Connection, error: ApiError) -> None:
         """Answer without the app; the caller closes."""
-        body = json.dumps(error.body())
+        body = render.encoded(error.body())
         head = (
-            f"HTTP/1.1 {error.status} {HTTPStatus(error.status).phrase}",
-            "Connection: close",
-            "Content-Type: application/json",
-            f"Content-Length: {len(body)}",
+            f"HTTP/1.1 {error.status} {HTTPStatus(error.status).phrase}\r\nConnection: close\r\n"
+            f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
         )
         with suppress(OSError):
-            connection.sock.send("\r\n".join((*head, "", body)).encode(), socket.MSG_DONTWAIT)
+            connection.sock.send(head.encode() + body, socket.MSG_DONTWAIT)
 
     def _drop(self, connection: Connection) -> None:
         with self._lock:  # its thread may just be arming it
