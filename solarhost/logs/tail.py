@@ -21,6 +21,8 @@ GATHER_S = 0.008  # after reading all there is: one wake for many lines, and the
 NOTE_S = 1.0  # how often a checkpoint is written while lines come
 PROGRESS_S = 1.0  # how often an unfinished progress line is shown
 RETRY_S = 1.0  # pause after the file could not be opened or read
+LAST_TRIES_S = 4.0  # how long that is tried once nothing more will come
+LAST_RETRY_S = 0.1
 
 
 class Reader(Protocol):
@@ -82,8 +84,13 @@ class LogTail(Thread):
         self._end(flush=False)
 
     def run(self) -> None:
-        while not self._follow() and not self._ending.wait(RETRY_S):
-            pass
+        give_up_at: float | None = None
+        while not self._follow():
+            if self._ending.wait(RETRY_S):
+                give_up_at = give_up_at or time.monotonic() + LAST_TRIES_S
+                if time.monotonic() >= give_up_at:
+                    return
+                time.sleep(LAST_RETRY_S)
 
     def _follow(self) -> bool:
         """Read until the end; False when that failed and may work later."""

@@ -10,6 +10,7 @@ import pytest
 
 from solarhost import events
 from solarhost.errors import NotFound, StoreError
+from tests.descriptors import left
 from tests.logs_world import ID, World, append, followed, nothing, shown, until
 
 
@@ -93,6 +94,20 @@ def test_a_file_that_cannot_be_read_for_a_while_is_read_later(agent):
     tail.finish()
     tail.join(10)
     assert not tail.is_alive()
+
+
+def test_a_child_that_ends_while_no_file_can_be_opened_is_read_to_its_end(agent):
+    world = agent()
+    path = world.book.begin_run(ID, "model", 1)
+    append(path, b"a\nb")
+    with left(0):
+        tail = world.book.follow(ID, path, 1, nothing)
+        until(lambda: any("Too many open files" in problem for problem in world.problems.current()))
+        tail.finish()
+        tail.join(0.5)
+    tail.join(10)
+    assert [line for batch in world.published for line in batch.lines] == ["a", "b"]
+    assert world.problems.current() == []
 
 
 def test_numbers_go_on_across_runs_and_agents(agent):
