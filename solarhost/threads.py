@@ -3,12 +3,16 @@
 import logging
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from threading import Event, Lock, Thread
+from typing import Generic, TypeVar
 
 from solarhost import shortages
 from solarhost.errors import Unavailable
 
 logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 
 class NoThread(Unavailable):
@@ -87,6 +91,36 @@ class ThreadGroup:
         with self._lock:
             threads = list(self._threads)
         return join_by(threads, deadline)
+
+
+class Shared(Generic[T]):
+    """A call that is dear, made once for all who ask while the one before it runs. Safe from any thread.
+
+    What anybody gets began after he asked.
+    """
+
+    def __init__(self, call: Callable[[], T]):
+        self._call = call
+        self._calling = Lock()  # held while it runs
+        self._lock = Lock()  # guards _next
+        self._next: Future[T] | None = None  # of the call that has not begun
+
+    def __call__(self) -> T:
+        """Raises what the call does, to all who share it."""
+        with self._lock:
+            joined = self._next
+            mine = joined or Future()
+            self._next = mine
+        if joined is None:
+            with self._calling:
+                with self._lock:
+                    self._next = None
+                try:
+                    mine.set_result(self._call())
+                except BaseException as error:  # those who share it must not wait for ever
+                    mine.set_exception(error)
+                    raise
+        return mine.result()
 
 
 def join_by(threads: Sequence[Thread], deadline: float) -> list[Thread]:

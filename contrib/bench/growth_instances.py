@@ -44,6 +44,7 @@ def measure() -> Iterator[Figure]:
     growth.curve("adopt", "start of the agent, all running", "ms", IN_PROPORTION)
     growth.curve("running_list", "GET /instances, all running", "ms", IN_PROPORTION)
     growth.curve("running_restart", "POST stop and start of one, all running", "ms", IN_PROPORTION)
+    growth.curve("stop", "SIGTERM to the end of the agent, all running", "ms", IN_PROPORTION)
     growth.curve("running_memory", "memory, all running", "MiB", IN_PROPORTION)
     growth.curve("running_cpu", "processor, all running", "% of a core", IN_PROPORTION)
     try:
@@ -74,11 +75,12 @@ def _measure_running(growth: Growth) -> None:
             new = range(running, size)
             if psutil.virtual_memory().available < len(new) * MIB_OF_A_SERVER * 2**20:
                 break
-            agent.kill()
+            if running == 0:
+                agent.kill()
             _store(agent, config, new)
             running = size
             agent.start()
-            start_all(agent, [_id(number) for number in new])
+            start_all(agent, [_id(number) for number in range(size)])
             agent.kill()
             growth.add(size, adopt=start_ms(agent))
             adopted = [instance for instance in agent.get("/instances").json() if instance["adopted"]]
@@ -87,6 +89,7 @@ def _measure_running(growth: Growth) -> None:
             growth.add(size, running_restart=median(_restart_ms(agent) for _ in range(CHANGED)))
             time.sleep(SETTLE_S)
             growth.add(size, running_cpu=cpu_percent(agent, IDLE_S), running_memory=memory_mib(agent))
+            growth.add(size, stop=timed_ms(agent.stop))
 
 
 def _id(number: int) -> str:

@@ -1,7 +1,7 @@
 """The child of an instance: spawned, followed, explained when it ends, and what it held given back."""
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -50,6 +50,7 @@ class Surroundings:
     charges: InstanceCharges
     threads: ThreadGroup
     identity: str  # of this host, in the marks of its children
+    marked: Callable[[], Mapping[int, Mark]]  # every living process with such a mark
     resolve: Callable[[str], Path]  # `model_source` to a folder or file
     publish: Publish
     changed: Callable[[], None]  # some record changed; called under no lock
@@ -116,7 +117,7 @@ class Keeper:
         assert record.port is not None and record.log_path is not None
         run = Run(
             instance_id=record.id,
-            host_identity=self._around.identity,
+            marked=self._around.marked,
             number=record.run,
             process=process,
             child=child,

@@ -147,19 +147,17 @@ def read_mark(pid: int) -> Mark | None:
     return Mark.parse(text) if text else None
 
 
-def members(process: ProcessId, host: str, instance_id: str) -> list[int]:
+def members(process: ProcessId, marks: Mapping[int, Mark], instance_id: str) -> list[int]:
     """Living processes of a child: its session and group, and whoever carries the instance's mark.
+
+    Args:
+        marks: what `marked` has just found.
 
     Raises:
         Unseen.
     """
-    found = session(process)
-    for pid in census.pids():
-        if pid not in found:
-            mark = read_mark(pid)
-            if mark and (mark.host, mark.instance_id) == (host, instance_id) and census.lives(pid):
-                found.append(pid)
-    return found
+    carriers = [pid for pid, mark in marks.items() if mark.instance_id == instance_id]
+    return list(dict.fromkeys([*session(process), *carriers]))
 
 
 def session(process: ProcessId) -> list[int]:

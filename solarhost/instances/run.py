@@ -3,7 +3,7 @@
 import logging
 import subprocess
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from signal import SIGKILL, SIGTERM
 from threading import Event
@@ -12,6 +12,7 @@ from solarhost.backends.base import Activity, Usage
 from solarhost.instances.census import insist
 from solarhost.instances.ending import Exit
 from solarhost.instances.process import (
+    Mark,
     ProcessId,
     members,
     oom_kills,
@@ -33,14 +34,15 @@ class Run:
     """A child, its log tail and what its log says. Made by the supervisor, which also ends it.
 
     Its waiter thread alone reaps the child, so each exit is recorded once. `child` is None for a
-    process that was adopted: it can be waited for, but its exit code can't be had.
+    process that was adopted: it can be waited for, but its exit code can't be had. `marked` gives all
+    processes that carry this host's mark; a look at them is as dear as the machine has processes.
     """
 
     def __init__(
         self,
         *,
         instance_id: str,
-        host_identity: str,
+        marked: Callable[[], Mapping[int, Mark]],
         number: int,
         process: ProcessId,
         child: "subprocess.Popen[bytes] | None",
@@ -56,7 +58,7 @@ class Run:
         self.tail: LogTail | None = None
         self.exit: Exit | None = None  # set once its log has been read; guarded by the supervisor's lock
         self.concluded = False  # what it held was given back; guarded by the supervisor's lock
-        self._host_identity = host_identity
+        self._marked = marked
         self._child = child
         self._exited = Event()
         self._ending = Event()
@@ -87,7 +89,7 @@ class Run:
 
     def members(self) -> list[int]:
         """Living pids: the child, its group and session, and whoever inherited its mark. Raises Unseen."""
-        return members(self.process, self._host_identity, self.instance_id)
+        return members(self.process, self._marked(), self.instance_id)
 
     def session(self) -> list[int]:
         """Living pids of its session and group alone; a cheaper look."""

@@ -32,7 +32,7 @@ from solarhost.net import is_loopback
 from solarhost.problems import Problems
 from solarhost.resources.charges import InstanceCharges
 from solarhost.settings import DEFAULT_API_KEY, Settings
-from solarhost.threads import NoThread, PeriodicThread, ThreadGroup, join_by
+from solarhost.threads import NoThread, PeriodicThread, Shared, ThreadGroup, join_by
 from solarhost.times import now, now_iso
 
 logger = logging.getLogger(__name__)
@@ -63,6 +63,7 @@ class Instances:
         self._resolve = resolve
         self._store = InstanceStore(settings.config_file, problems, lambda given: backends.check(given)[0])
         self._threads = ThreadGroup()
+        identity = host_identity(settings.config_file)
         self._around = Surroundings(
             settings=settings,
             store=self._store,
@@ -70,7 +71,8 @@ class Instances:
             ports=Ports(settings.start_port),
             charges=charges,
             threads=self._threads,
-            identity=host_identity(settings.config_file),
+            identity=identity,
+            marked=Shared(partial(marked, identity)),  # many stop at once when the agent does
             resolve=resolve,
             publish=publish,
             changed=self._announce,
@@ -94,7 +96,7 @@ class Instances:
     def start(self) -> None:
         """Read the store, adopt living children, end orphans, start the rest again in the background."""
         self._store.load()
-        marks = marked(self._around.identity)
+        marks = self._around.marked()
         owned: set[tuple[str, int]] = set()
         waiting = []
         with self._store.together():

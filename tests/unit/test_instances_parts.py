@@ -119,7 +119,7 @@ def test_a_child_is_found_by_its_mark_and_its_group(tmp_path: Path, mark: Mark) 
     try:
         process = ProcessId(child.pid, start_mark(child.pid), mark.digest)
         deadline = time.monotonic() + 10
-        while len(members(process, mark.host, "inst")) < 2:
+        while len(members(process, marked(mark.host), "inst")) < 2:
             assert time.monotonic() < deadline
         assert marked(mark.host).keys() >= {child.pid}
         assert read_mark(child.pid) == mark
@@ -132,7 +132,7 @@ def test_a_child_is_found_by_its_mark_and_its_group(tmp_path: Path, mark: Mark) 
     assert not process.alive()
     assert wait_gone(process, 5)
     deadline = time.monotonic() + 10
-    while members(process, mark.host, "inst"):  # its child was signalled too, and may take longer to go
+    while members(process, marked(mark.host), "inst"):  # its child was signalled too, and may take longer
         assert time.monotonic() < deadline
 
 

@@ -1,14 +1,20 @@
 """While the system allows this process no further thread: a clear refusal, and nothing half done."""
 
+import sys
 import threading
+from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import count
 from pathlib import Path
+from queue import SimpleQueue
+from types import FrameType
+from typing import Any
 
 import pytest
 from flask.testing import FlaskClient
 
 from solarhost.host import Host
 from solarhost.server.pool import RequestThreads
-from solarhost.threads import NoThread, PeriodicThread, ThreadGroup
+from solarhost.threads import NoThread, PeriodicThread, Shared, ThreadGroup
 from tests.agent import free_port, wait_until
 from tests.conftest import Exhausted
 from tests.in_process import client_of, settings_in
@@ -82,3 +88,46 @@ def test_requests_wait_until_a_thread_can_be_started(exhausted: Exhausted) -> No
     wait_until(lambda: sorted(done) == [1, 2], 10, "both jobs")
     pool.submit(3)
     wait_until(lambda: 3 in done, 10, "one that finds a thread at once")
+
+
+def test_those_who_ask_during_a_call_share_the_next_one() -> None:
+    begun: SimpleQueue[int] = SimpleQueue()
+    go_on: SimpleQueue[None] = SimpleQueue()
+    numbers = count(1)
+
+    def call() -> int:
+        number = next(numbers)
+        begun.put(number)
+        go_on.get(timeout=10)
+        if number == 3:
+            raise OSError("refused")
+        return number
+
+    shared = Shared(call)
+    with ThreadPoolExecutor(9) as pool:
+        first = pool.submit(shared)
+        assert begun.get(timeout=10) == 1
+        asked = [pool.submit(shared) for _ in range(3)]
+        wait_until(lambda: _threads_in(Future.result) == 2, 10, "two to join the one that calls next")
+        go_on.put(None)
+        assert begun.get(timeout=10) == 2
+        late = [pool.submit(shared) for _ in range(2)]
+        wait_until(lambda: _threads_in(Future.result) == 3, 10, "one to join the other")
+        go_on.put(None)
+        assert begun.get(timeout=10) == 3
+        go_on.put(None)
+        assert [one.result() for one in (first, *asked)] == [1, 2, 2, 2]
+        for one in late:
+            with pytest.raises(OSError, match="refused"):
+                one.result()
+
+
+def _threads_in(function: Any) -> int:
+    """How many threads are within a call of it, this one left out."""
+    found = 0
+    for ident, top in sys._current_frames().items():
+        frame: FrameType | None = top
+        while frame and frame.f_code is not function.__code__:
+            frame = frame.f_back
+        found += frame is not None and ident != threading.get_ident()
+    return found
