@@ -47,7 +47,7 @@ BENCHES = {
     "page": 240,
     "growth_instances": 400,
     "growth_streams": 180,
-    "growth_jobs": 150,
+    "growth_jobs": 240,
     "growth_models": 240,
     "growth_logs": 300,
 }
