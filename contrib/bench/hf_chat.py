@@ -23,9 +23,10 @@ from contrib.bench.hf_load import (
     PEER_SITE,
     Caller,
     Running,
+    health_figure,
     in_parallel,
     in_turns,
-    percentile,
+    memory_figure,
     transformers_serve,
 )
 from tests.hf_models import make_tokenizer
@@ -96,13 +97,7 @@ def report(
         at_most=1.5,
         note=f"median of {len(ratios)} streams",
     )
-    yield Figure(
-        name="chat_health_p99",
-        value=1000 * percentile(busy, 0.99),
-        unit="ms",
-        at_most=50,
-        note=f"/health while busy, {len(busy)} probes",
-    )
+    yield health_figure("chat", busy)
     if PEER_SITE:
         yield Figure(
             name="chat_of_peer",
@@ -125,13 +120,7 @@ def report(
             at_least=1,
             note=f"one client, peer {one['peer']:.0f} tokens/s, {in_turns}",
         )
-        yield Figure(
-            name="chat_memory_of_peer",
-            value=peaks["ours"] / peaks["peer"],
-            unit=OF_PEER,
-            at_most=1.2,
-            note=f"peak, ours {peaks['ours']:.0f} MiB, peer {peaks['peer']:.0f} MiB",
-        )
+        yield memory_figure("chat", peaks)
 
 
 def save_model(folder: Path) -> Path:

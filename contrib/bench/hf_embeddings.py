@@ -17,7 +17,16 @@ from transformers import AutoModel, AutoTokenizer
 
 from contrib.bench import wrk
 from contrib.bench.figures import OF_PEER, Figure, show, times
-from contrib.bench.hf_load import HEADERS, PEER_SITE, Caller, Running, in_parallel, in_turns, percentile
+from contrib.bench.hf_load import (
+    HEADERS,
+    PEER_SITE,
+    Caller,
+    Running,
+    health_figure,
+    in_parallel,
+    in_turns,
+    memory_figure,
+)
 
 CLIENTS = 32
 ROUNDS = times(5)
@@ -58,13 +67,7 @@ def measure() -> Iterator[Figure]:
         at_least=0.75,
         note=f"bare {bare_s:.0f} texts/s in batches of {BATCH}, medians of {ROUNDS} in turns",
     )
-    yield Figure(
-        name="embeddings_health_p99",
-        value=1000 * percentile(busy, 0.99),
-        unit="ms",
-        at_most=50,
-        note=f"/health while busy, {len(busy)} probes",
-    )
+    yield health_figure("embeddings", busy)
     used = {name: 1000 * statistics.median(values) for name, values in cpu.items()}
     shown = ", ".join(f"{name} {value:.1f}" for name, value in used.items())
     yield Figure(name="embeddings_cpu", value=used["ours"], unit="ms a text", note=f"processor time: {shown}")
@@ -77,13 +80,7 @@ def measure() -> Iterator[Figure]:
             at_least=3.5,
             note=f"peer {peer_s:.0f} texts/s, medians of {ROUNDS} in turns",
         )
-        yield Figure(
-            name="embeddings_memory_of_peer",
-            value=peaks["ours"] / peaks["peer"],
-            unit=OF_PEER,
-            at_most=1.2,
-            note=f"peak, ours {peaks['ours']:.0f} MiB, peer {peaks['peer']:.0f} MiB",
-        )
+        yield memory_figure("embeddings", peaks)
 
 
 class BareModel:

@@ -16,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +25,7 @@ from typing import Any
 
 import psutil
 
+from contrib.bench.figures import OF_PEER, Figure
 from tests.agent import ROOT, free_port
 
 KEY = "bench"
@@ -188,6 +189,28 @@ def in_parallel(work: Callable[[int], None], clients: int) -> float:
     for thread in threads:
         thread.join()
     return time.monotonic() - begun
+
+
+def health_figure(of: str, took: Sequence[float]) -> Figure:
+    """From the seconds that `/health` took while the server was busy."""
+    return Figure(
+        name=f"{of}_health_p99",
+        value=1000 * percentile(took, 0.99),
+        unit="ms",
+        at_most=50,
+        note=f"/health while busy, {len(took)} probes",
+    )
+
+
+def memory_figure(of: str, peaks: Mapping[str, float]) -> Figure:
+    """From the peaks of both servers, in MiB."""
+    return Figure(
+        name=f"{of}_memory_of_peer",
+        value=peaks["ours"] / peaks["peer"],
+        unit=OF_PEER,
+        at_most=1.2,
+        note=f"peak, ours {peaks['ours']:.0f} MiB, peer {peaks['peer']:.0f} MiB",
+    )
 
 
 def percentile(values: Sequence[float], part: float) -> float:

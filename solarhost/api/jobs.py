@@ -108,11 +108,8 @@ class Accepted(Schema):
     correlation_id = fields.Str(allow_none=True)
 
 
-class StepLogEntry(Schema):
-    seq = fields.Int()
+class StepLogEntry(schemas.LogEntry):
     stream = fields.Str(validate=validate.OneOf(("stdout", "stderr")))
-    line = fields.Str()
-    timestamp = fields.AwareDateTime()
 
 
 class StepLogQuery(Schema):
