@@ -103,10 +103,7 @@ class Rest:
         if not isinstance(answer.body, dict | list):
             self._findings.add(f"no JSON: {_kind(what)}", "a JSON body", shown)
         elif answer.status == 500 and isinstance(answer.body, dict) and "id" in answer.body:
-            if excused & {500} and DISK not in weather:
-                self._findings.note(f"unexpected error under {sorted(weather)}: {_kind(what)}")
-            else:
-                self._findings.add(f"unexpected error: {_kind(what)}", "no unexpected error", shown)
+            self._findings.add(f"unexpected error: {_kind(what)}", "no unexpected error", shown)
         elif not (answer.ok or answer.status in allowed or answer.status in excused):
             self._findings.add(f"status: {_kind(what)}", f"2xx or {sorted(allowed)}", shown)
         if weather & {AGENT, DESCRIPTORS, THREADS, DOCKER}:
