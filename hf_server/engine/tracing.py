@@ -15,12 +15,16 @@ from hf_server import log
 from hf_server.engine.encoder import Encoder
 
 MOST_TOKENS = 512  # of a text; of longer ones the operations take much longer than the waits
-_WORTH_IT_S = 0.1  # a model whose short pass takes longer waits little in proportion
+WORTH_IT_S = 0.1  # a model whose short pass takes longer waits little in proportion
 _Unfit = (RuntimeError, TypeError, ValueError, AttributeError, NotImplementedError)
 
 
-def trace_if_same(encoder: Encoder, max_tokens: int) -> None:
-    """Let the encoder use a recording of its passes, if that gives the same vectors, and is worth it."""
+def trace_if_same(encoder: Encoder, max_tokens: int, worth_it_s: float = WORTH_IT_S) -> None:
+    """Let the encoder use a recording of its passes, if that gives the same vectors, and is worth it.
+
+    Args:
+        worth_it_s: longest short pass of a model that is recorded.
+    """
     width = min(MOST_TOKENS, max_tokens)
     several = 5 if encoder.can_pad else 3
     lengths = [[1], [3, several], [3] * 8, [40, 40], [width]]
@@ -31,7 +35,7 @@ def trace_if_same(encoder: Encoder, max_tokens: int) -> None:
         encoder.vectors(*short)
         begun = time.monotonic()
         encoder.vectors(*short)
-        if time.monotonic() - begun > _WORTH_IT_S:
+        if time.monotonic() - begun > worth_it_s:
             return
         try:
             traced = torch.jit.trace(encoder.vectors, short, check_trace=False)  # type: ignore[no-untyped-call]

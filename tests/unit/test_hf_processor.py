@@ -200,7 +200,7 @@ def test_a_recorded_pass_gives_the_vectors_of_the_model_at_every_length():
         **SMALL, num_attention_heads=4, intermediate_size=64, local_attention=16, pad_token_id=0
     )
     encoder = Encoder(Embedder(ModernBertModel(config)), Padding())
-    trace_if_same(encoder, 100)
+    trace_if_same(encoder, 100, worth_it_s=60)  # on a busy machine too
     assert encoder.is_quick(100)
     assert not encoder.is_quick(101)
     rng = np.random.default_rng(0)
@@ -213,5 +213,5 @@ def test_a_recorded_pass_gives_the_vectors_of_the_model_at_every_length():
 
 def test_a_model_that_a_recording_cannot_follow_is_run_itself():
     encoder = Encoder(Embedder(Branching(BertConfig(**SMALL, num_attention_heads=4))), Padding())
-    trace_if_same(encoder, 100)
+    trace_if_same(encoder, 100, worth_it_s=60)  # on a busy machine too
     assert not encoder.is_quick(1)
