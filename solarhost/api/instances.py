@@ -1,5 +1,6 @@
 """REST calls on instances."""
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -83,7 +84,7 @@ def blueprint(instances: Instances, logs: LogBook, places: Places) -> Blueprint:
         """Start it, and answer once it is ready or has failed"""
         with places.hold():
             instances.find(instance_id).start()
-        return _done(instances.get(instance_id), "started")
+        return _done(instances.get(instance_id), "started", instances.unwritten())
 
     @blp.route("/instances/<instance_id>/stop", methods=["POST"])
     @blp.alt_response(200, **ANSWER, success=True)
@@ -94,7 +95,7 @@ def blueprint(instances: Instances, logs: LogBook, places: Places) -> Blueprint:
         """Stop it, and answer once none of its processes is alive"""
         with places.hold():
             instances.find(instance_id).stop()
-        return _done(instances.get(instance_id), "stopped")
+        return _done(instances.get(instance_id), "stopped", instances.unwritten())
 
     @blp.route("/instances/<instance_id>/restart", methods=["POST"])
     @blp.alt_response(200, **ANSWER, success=True)
@@ -105,7 +106,7 @@ def blueprint(instances: Instances, logs: LogBook, places: Places) -> Blueprint:
         """Stop it if it runs, then start it"""
         with places.hold():
             instances.find(instance_id).restart()
-        return _done(instances.get(instance_id), "restarted")
+        return _done(instances.get(instance_id), "restarted", instances.unwritten())
 
     @blp.route("/instances/<instance_id>/state", methods=["GET"])
     @blp.alt_response(
@@ -161,8 +162,9 @@ def blueprint(instances: Instances, logs: LogBook, places: Places) -> Blueprint:
     return blp
 
 
-def _done(instance: dict[str, Any], what: str) -> Response:
-    return jsonify({"instance": instance, "message": f"Instance {instance['id']} {what}"})
+def _done(instance: dict[str, Any], what: str, warnings: Sequence[str] = ()) -> Response:
+    answer = {"instance": instance, "message": f"Instance {instance['id']} {what}"}
+    return jsonify(answer | {"warnings": warnings} if warnings else answer)
 
 
 def _time(text: str) -> datetime:

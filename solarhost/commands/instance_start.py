@@ -10,7 +10,7 @@ from rich.text import Text
 
 from solarhost.commands.failures import CommandFailed
 from solarhost.commands.names import called
-from solarhost.commands.output import console, plain
+from solarhost.commands.output import console, plain, tell_warnings
 from solarhost.commands.remote import Remote, path
 from solarhost.commands.slowcall import SlowCall
 
@@ -36,11 +36,12 @@ def _start(remote: Remote, instance_id: str, name: str, order: str) -> dict[str,
     try:
         if screen.is_terminal:
             _show_progress(screen, remote, instance_id, seen, call)
-        started: dict[str, Any] = call.result()["instance"]
+        answer = call.result()
     except KeyboardInterrupt:
         click.echo(f"the {order} goes on; `solar-host instances stop {name}` would end it", err=True)
         raise
-    return started
+    tell_warnings(answer)
+    return dict(answer["instance"])
 
 
 def _show_progress(screen: Console, remote: Remote, instance_id: str, seen: int, call: SlowCall) -> None:

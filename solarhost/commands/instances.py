@@ -15,7 +15,7 @@ from solarhost.commands.instance_start import start_instance
 from solarhost.commands.keys import pressed_keys
 from solarhost.commands.moments import Moment, Since
 from solarhost.commands.names import called, find_instance
-from solarhost.commands.output import age, console, print_fields, print_json, print_table
+from solarhost.commands.output import age, console, print_fields, print_json, print_table, tell_warnings
 from solarhost.commands.remote import Remote, path, remote_command
 
 
@@ -88,8 +88,7 @@ def create(
         raise BadInput("nothing says what to create", "give -f FILE, or flags such as --alias and --model")
     answer = remote.call("POST", "/instances", body)
     made = answer["instance"]
-    for warning in answer.get("warnings", ()):
-        click.echo(f"Warning: {warning}", err=True)
+    tell_warnings(answer)
     if start_it:
         if not as_json:
             click.echo(f"created {made['id']}")
@@ -120,8 +119,7 @@ def update(
     body = {**changes, "config": {**one["config"], **changes["config"]}}
     with called(name, one["id"]):
         answer = remote.call("PUT", path("instances", one["id"]), body)
-    for warning in answer["warnings"]:
-        click.echo(f"Warning: {warning}", err=True)
+    tell_warnings(answer)
     if as_json:
         print_json(answer["instance"])
     else:
@@ -223,7 +221,9 @@ def top(remote: Remote, as_json: bool, interval: float, once: bool) -> None:
 
 def _stop(remote: Remote, instance_id: str, name: str) -> Mapping[str, Any]:
     with called(name, instance_id):
-        return dict(remote.call("POST", path("instances", instance_id, "stop"), answer_s=None)["instance"])
+        answer = remote.call("POST", path("instances", instance_id, "stop"), answer_s=None)
+    tell_warnings(answer)
+    return dict(answer["instance"])
 
 
 def _each(names: Sequence[str], as_json: bool, work: Callable[[str], Mapping[str, Any]], done: str) -> None:

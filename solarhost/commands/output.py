@@ -2,8 +2,9 @@
 
 import json
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
+from typing import Any
 
 import click
 from rich.console import Console
@@ -118,3 +119,9 @@ def size(count: float | None) -> str | None:
             return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
         count /= 1024
     return f"{count:.1f} TiB"
+
+
+def tell_warnings(answer: Mapping[str, Any]) -> None:
+    """On stderr, what the agent warns of with an answer."""
+    for warning in answer.get("warnings", ()):
+        click.echo(f"Warning: {warning}", err=True)

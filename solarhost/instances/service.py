@@ -187,6 +187,11 @@ class Instances:
         """True from its creation until its deletion is written."""
         return self._store.get(instance_id) is not None
 
+    def unwritten(self) -> list[str]:
+        """A sentence where what instances are doing now could not be written down."""
+        why = self._store.unwritten
+        return [f"{why}; an agent that is killed before that works would not know of this"] if why else []
+
     def find(self, instance_id: str) -> Supervisor:
         """Raises UnknownInstance."""
         supervisor = self._supervisors.get(instance_id)

@@ -37,6 +37,7 @@ class InstanceStore:
         self._texts: dict[str, tuple[Record, str]] = {}  # as they were last written, by id
         self._version = 0
         self._behind = False  # memory is newer than what is safely on disk
+        self._unwritten: str | None = None  # why the newest note is in memory only
         self._gathering = False  # notes wait for the end of `together`
 
     def load(self) -> None:
@@ -98,6 +99,11 @@ class InstanceStore:
         """Grows with every change, so that what was derived from the records can be kept."""
         return self._version
 
+    @property
+    def unwritten(self) -> str | None:
+        """Why no file has what was noted last; None when one has."""
+        return self._unwritten
+
     def put(self, record: Record) -> None:
         """Write the files, then publish: a failed write changes neither.
 
@@ -154,13 +160,16 @@ class InstanceStore:
         """The first file alone, not forced to disk. The caller holds the lock."""
         try:
             write_text(self._path, self._text(self._records), durable=False)
+            self._unwritten = None
         except StoreError as error:
+            self._unwritten = str(error)
             self._problems.report("config-file-write", f"{error}; states in it may be out of date")
 
     def _write_safely(self, records: dict[str, Record]) -> None:
         """Both files, forced to disk; the first one decides. The caller holds the lock."""
         text = self._text(records)
         write_text(self._path, text)
+        self._unwritten = None
         if records is not self._records:
             self._records = records
             self._version += 1

@@ -2,6 +2,7 @@
 
 import hmac
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -378,3 +379,21 @@ def test_the_deepest_config_that_is_taken_can_be_read_again(client: FlaskClient,
     again = InstanceStore(tmp_path / "config.json", Problems(), lambda config: config)
     again.load()
     assert [record.config["unknown"] for record in again.all()] == [deep]
+
+
+def test_a_change_of_state_that_could_not_be_written_down_is_answered_with_a_warning(tmp_path: Path) -> None:
+    folder = tmp_path / "agent"
+    folder.mkdir()
+    made = create(client_of(Host(settings_in(folder))))["instance"]
+    config = folder / "config.json"
+    config.write_text(config.read_text().replace('"stopped"', '"failed"'))
+    host = Host(settings_in(folder))
+    host.instances.start()
+    client = client_of(host)
+    hidden = folder.rename(tmp_path / "hidden")
+    answer = client.post(f"/instances/{made['id']}/stop").get_json()
+    assert answer["instance"]["status"] == "stopped"
+    assert "config.json could not be written" in answer["warnings"][0]
+    hidden.rename(folder)
+    host.instances.close(time.monotonic() + 10)
+    assert json.loads(config.read_text())["instances"][0]["status"] == "stopped"

@@ -74,12 +74,14 @@ def test_a_fact_is_published_even_when_it_cannot_be_written_and_written_later(tm
     store.note(replace(store.all()[0], status=Status.FAILED))
     assert store.all()[0].status is Status.FAILED
     assert any("config.json" in sentence for sentence in problems.current())
+    assert "config.json" in (store.unwritten or "")
     with pytest.raises(StoreError):
         store.flush()
     hidden.rename(folder)
     store.flush()
     assert json.loads(path.read_text())["instances"][0]["status"] == "failed"
     assert problems.current() == []
+    assert store.unwritten is None
 
 
 def test_version_grows_with_each_change(tmp_path: Path) -> None:
