@@ -77,7 +77,7 @@ def main() -> None:
         say("Ctrl-C stops the agent and its instances")
         raise SystemExit(last_words(agent.wait()))
     except KeyboardInterrupt:
-        say("Stopping the agent and its instances")
+        say("Stopping the agent and its instances; `.venv/bin/solar-host` in this folder starts them again")
     finally:
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second Ctrl-C would leave them behind
         agent.terminate()
@@ -192,6 +192,7 @@ def _show(client: Client) -> None:
         f"    .venv/bin/solar-host instances ls\n"
         f"    .venv/bin/solar-host chat {CHAT_ALIAS}\n"
         f"    .venv/bin/solar-host doctor     what is missing on this machine\n"
+        f"    .venv/bin/solar-host            after Ctrl-C: starts the agent and these instances again\n"
         f"\n"
         f"    {CHAT_ALIAS} is a small base model: it continues text, and chats poorly. For real use take a\n"
         f"    larger one that was trained to follow instructions: docs/first-model.md shows how.\n",

@@ -77,6 +77,7 @@ def test_the_demo_answers_a_question_keeps_serving_and_stops(tmp_path, llama_ser
         demo.send_signal(signal.SIGINT)
         rest = demo.communicate(timeout=60)[0]
     assert demo.returncode == 0, rest
+    assert "`.venv/bin/solar-host` in this folder starts them again" in rest
     wait_until(lambda: not any(_is_alive(i["pid"]) for i in instances), 10, "the servers to be gone")
 
 
