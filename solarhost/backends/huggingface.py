@@ -141,13 +141,21 @@ def _find_model(config: Mapping[str, Any], model_folder: Path | None) -> tuple[s
         return str(Path(named).absolute()), True
     if model_folder is not None:
         if not is_folder(model_folder):
-            raise CannotStart(f"{model_folder} is not a folder; a HuggingFace model is one, with its config")
+            raise _no_folder(model_folder)
         return str(model_folder), True
     if named is None:
         raise CannotStart(f"the model {config['model_source']} has not been pulled")
+    if is_file(Path(named)):
+        raise _no_folder(named)
     if named.startswith(("/", "./", "../", "~")):
         raise CannotStart(f"model_id: there is no folder {named}")
     return named, False
+
+
+def _no_folder(path: Path | str) -> CannotStart:
+    return CannotStart(
+        f"{path} is not a folder; a HuggingFace model is one, with its config; a GGUF file is for llamacpp"
+    )
 
 
 def _row(values: Sequence[str]) -> str:

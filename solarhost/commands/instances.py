@@ -82,6 +82,10 @@ def create(
 
     A flag is a field of the config: --alias chat --model ./m.gguf --ctx-size 4096. A list is the flag
     several times; a value that begins with dashes is written --extra-args=--verbose.
+
+    Of HuggingFace models --backend-type says what they do: huggingface_causal, huggingface_classification,
+    huggingface_embedding or huggingface_vision; --model-id is the folder or the name on the hub. All
+    fields are in docs/llamacpp.md and docs/huggingface.md.
     """
     body = request_body(source, flags, allow_unknown=allow_unknown)
     if not body["config"]:

@@ -136,6 +136,12 @@ def _request(source: str, include: tuple[str, ...], backend: str | None, ref: st
         return {"source": "harbor", "source_uri": source, "harbor_ref": ref, **common}
     if ref is not None:
         raise BadInput("--ref is for repo:// sources")
+    if source.startswith(("local://", "/", ".", "~")):
+        raise BadInput(
+            f"{source!r} is on this machine already",
+            "a path goes to an instance as --model (GGUF) or --model-id (HuggingFace), "
+            "local://PATH inside MODELS_DIR as --model-source",
+        )
     model_id = source.removeprefix("huggingface://")
     if "://" in model_id:
         raise BadInput(f"{source!r} is no source of models", "huggingface://ORG/MODEL or repo://NAME:VERSION")

@@ -156,6 +156,8 @@ def test_reservations_and_resources(cli):
 
 def test_a_refused_pull_says_why(cli):
     assert "--ref" in cli("models", "pull", "repo://m:1", code=2).stderr
+    for here in ("local://minilm", "/srv/minilm", "./minilm"):
+        assert "--model-source" in cli("models", "pull", here, code=2).stderr
     assert "No models" in cli("models", "ls").stdout
     assert "HARBOR" in cli("models", "pull", "repo://m:1", "--ref", "p/m:1", code=1).stderr
 

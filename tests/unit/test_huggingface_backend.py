@@ -106,6 +106,13 @@ def test_a_path_that_is_not_there_can_not_start(backends):
         command(backends, {"backend_type": "huggingface_causal", "model_id": "/nowhere"})
 
 
+def test_a_file_that_is_no_folder_is_not_called_missing(backends, tmp_path):
+    file = tmp_path / "model.gguf"
+    file.touch()
+    with pytest.raises(CannotStart, match=r"model\.gguf is not a folder.* a GGUF file is for llamacpp"):
+        command(backends, {"backend_type": "huggingface_causal", "model_id": str(file)})
+
+
 def test_missing_packages_can_not_start_and_name_the_install_command(backends, tmp_path, monkeypatch):
     monkeypatch.setattr("solarhost.backends.huggingface._NEEDED", ("no_such_package",))
     with pytest.raises(CannotStart, match=r"no_such_package not installed.*pip install"):
