@@ -138,7 +138,7 @@ def _request(source: str, include: tuple[str, ...], backend: str | None, ref: st
         raise BadInput("--ref is for repo:// sources")
     if source.startswith(("local://", "/", ".", "~")):
         raise BadInput(
-            f"{source!r} is on this machine already",
+            f"{source!r} is a place on this machine; there is nothing to pull",
             "a path goes to an instance as --model (GGUF) or --model-id (HuggingFace), "
             "local://PATH inside MODELS_DIR as --model-source",
         )
