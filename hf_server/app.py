@@ -29,7 +29,7 @@ def create_app(service: Service) -> Flask:
         if keys and request.path not in _OPEN and not _is_known(_given_key(), keys):
             raise WrongKey("the API key is missing or wrong; send it as 'Authorization: Bearer KEY'")
 
-    _add_errors(app)
+    _add_errors(app, service.options.model_type)
     _add_system(app, service)
     match service.options.model_type:
         case "causal":
@@ -56,7 +56,7 @@ def _is_known(given: bytes, keys: list[bytes]) -> bool:
     return any(matches)
 
 
-def _add_errors(app: Flask) -> None:
+def _add_errors(app: Flask, model_type: str) -> None:
     @app.errorhandler(ApiError)
     def api_error(error: ApiError) -> Response:
         response = render.answer(error.body(), error.status)
@@ -73,7 +73,9 @@ def _add_errors(app: Flask) -> None:
             limit = app.config["MAX_CONTENT_LENGTH"]
             return api_error(BodyTooLarge(f"the body has more than {limit} bytes"))
         if error.code == 404:
-            return api_error(UnknownPath(f"unknown path {request.method} {request.path}"))
+            posts = sorted(rule.rule for rule in app.url_map.iter_rules() if "POST" in (rule.methods or ()))
+            takes = f"this {model_type} server takes POST {' and '.join(posts)}"
+            return api_error(UnknownPath(f"unknown path {request.method} {request.path}: {takes}"))
         if error.code == 405:
             return api_error(WrongMethod(f"{request.path} does not take {request.method}"))
         other = ApiError(error.description or "the request failed")

@@ -87,7 +87,7 @@ def load_model(
     if missing:
         raise StartFailed(
             f"the checkpoint {options.model_id} lacks {len(missing)} weights of a {type(model).__name__}, "
-            f"{_some(missing)}: it is incomplete, or it is not a model for {options.model_type}"
+            f"{_some(missing)}: it is incomplete, or not a {options.model_type} model"
         )
     return explained(lambda: model.to(device), options).eval()
 
@@ -143,7 +143,7 @@ def _explain(error: BaseException, options: Options) -> str:
     if "Should have a `model_type` key" in text or "Unrecognized model" in text:
         return f"config.json of {model} names no model_type; the folder does not hold a transformers model"
     if "Unrecognized configuration class" in text:
-        return f"{text.splitlines()[0]} {model} is not a model for {options.model_type}."
+        return f"{text.splitlines()[0]} {model} is not a {options.model_type} model."
     if "no file named" in text:
         return f"the checkpoint {model} has no weight file: {text}"
     if "Repo id must be" in text or "is not a local folder" in text or "Repository Not Found" in text:

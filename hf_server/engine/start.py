@@ -74,7 +74,7 @@ def _start_causal(options: Options, config: Any, metrics: Metrics, on_stage: OnS
 def _start_vision(options: Options, config: Any, metrics: Metrics, on_stage: OnStage) -> Engine:
     processor = _load(AutoProcessor, options)
     if not hasattr(processor, "image_processor"):
-        raise StartFailed(f"{options.model_id} has no image processor; it is not a model for vision")
+        raise StartFailed(f"{options.model_id} has no image processor; it is not a vision model")
     model = checkpoint.load_model(AutoModelForImageTextToText, config, options)
     context = _context(options, config)
     prompts = VisionPrompts(processor, context)

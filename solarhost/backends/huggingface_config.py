@@ -51,7 +51,9 @@ class HuggingFaceConfig(CommonConfig):
     @validates_schema
     def _check_model(self, data: dict[str, Any], **_: Any) -> None:
         if "model_id" not in data and "model_source" not in data:
-            raise ValidationError("One of model_id and model_source is needed.", "model_id")
+            words = "One of model_id and model_source is needed"
+            hint = "; model is a field of the llamacpp backend." if "model" in data else "."
+            raise ValidationError(words + hint, "model_id")
 
 
 class CausalConfig(HuggingFaceConfig):

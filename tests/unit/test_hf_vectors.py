@@ -202,3 +202,9 @@ def test_a_multi_label_model_scores_each_label_by_itself(serve_model, tmp_path):
 def test_bad_texts_to_classify_are_a_400(classifier, inputs):
     answer = classifier.post("/v1/classify", {"input": inputs})
     assert (answer.status_code, answer.json()["error"]["param"]) == (400, "input")
+
+
+def test_the_endpoint_of_another_kind_of_model_names_those_of_this_one(embedding):
+    answer = embedding.post("/v1/chat/completions", {"messages": []})
+    assert answer.status_code == 404
+    assert "this embedding server takes POST /v1/embeddings" in answer.json()["error"]["message"]

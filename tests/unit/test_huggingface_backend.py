@@ -251,3 +251,9 @@ def test_a_failure_is_explained(lines, code, words):
 
 def test_an_unknown_failure_is_left_alone():
     assert HuggingFace("causal", {}).explain_failure(["hello"], 1) is None
+
+
+def test_the_model_field_of_llama_cpp_is_told_from_a_missing_model(backends):
+    with pytest.raises(InvalidRequest) as refused:
+        backends.check({"backend_type": "huggingface_causal", "model": "/m.gguf", "alias": "a"})
+    assert "model is a field of the llamacpp backend" in str(refused.value.errors)
