@@ -84,6 +84,7 @@ class SystemdMachine:
         """What a shell prints that runs `script` in the source's folder, as root; output and errors."""
         done = subprocess.run(
             ["nsenter", f"--target={self._first}", "--all", "bash", "-c", f"{PREPARED}; {script}"],
+            env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin"},  # not ours, whose files aren't there
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
