@@ -9,9 +9,9 @@ _libc = ctypes.CDLL(None)
 
 
 def share_arenas() -> None:
-    """Let threads share as many heaps as there are cores; by itself each would keep leftovers of its own."""
+    """Let threads share a heap for two cores; by itself each would keep leftovers in one of its own."""
     if hasattr(_libc, "mallopt"):
-        _libc.mallopt(_M_ARENA_MAX, os.cpu_count() or 1)
+        _libc.mallopt(_M_ARENA_MAX, max(1, (os.cpu_count() or 1) // 2))
 
 
 def give_back() -> None:

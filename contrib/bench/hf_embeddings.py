@@ -53,6 +53,7 @@ def measure() -> Iterator[Figure]:
                 load = wrk.load(url(server), HEADERS, CLIENTS, ROUND_S, BODY)
                 rates[server.name].append(load.rate)
                 cpu[server.name].append((server.cpu_s() - used_s) / load.requests)
+                server.settle()
         peaks = {server.name: server.peak_mib() for server in servers}
         busy = health_while_busy(servers[0])
     middle = {name: statistics.median(values) for name, values in rates.items()}

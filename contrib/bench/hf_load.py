@@ -31,6 +31,8 @@ from tests.agent import ROOT, free_port
 KEY = "bench"
 PEER_SITE = os.environ.get("PEER_SITE")
 READY_WITHIN_S = 300
+SETTLED_WITHIN_S = 10
+LOOK_S = 0.2
 HEADERS = {"Authorization": f"Bearer {KEY}", "Content-Type": "application/json"}
 
 
@@ -56,6 +58,14 @@ class Running:
     def cpu_s(self) -> float:
         """Processor time of all its processes so far."""
         return sum(sum(process.cpu_times()[:2]) for process in self._processes())
+
+    def settle(self) -> None:
+        """Wait until it has done with what clients left behind when their time was over."""
+        deadline = time.monotonic() + SETTLED_WITHIN_S
+        used_s = -1.0
+        while self.cpu_s() - used_s > LOOK_S / 10 and time.monotonic() < deadline:
+            used_s = self.cpu_s()
+            time.sleep(LOOK_S)
 
     def _processes(self) -> list[psutil.Process]:
         return [self.process, *self.process.children(recursive=True)]
