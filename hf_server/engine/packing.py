@@ -7,8 +7,6 @@ the same input (queries, keys and values; gate and up) are multiplied as one: ea
 ends with the threads waiting for each other.
 """
 
-import ctypes
-import mmap
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
@@ -17,14 +15,13 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 
-from hf_server import log
+from hf_server import log, memory
 
 T = TypeVar("T")
 
 _ROWS = 8  # how many the layout is chosen for; one and three hundred lose nothing by it
 
 _Misfit = (RuntimeError, AttributeError, TypeError)
-_libc = ctypes.CDLL(None)
 
 
 class PackedLinear(nn.Module):
@@ -190,12 +187,8 @@ def _let_go(weight: Tensor) -> None:
 
     Weights lie in mapped files, which stay in memory as a whole until the last of their tensors is gone.
     """
-    if weight.untyped_storage().nbytes() != weight.nbytes:
-        return  # a part of something else
-    begin = -(-weight.data_ptr() // mmap.PAGESIZE) * mmap.PAGESIZE  # whole pages only: others have the rest
-    end = (weight.data_ptr() + weight.nbytes) // mmap.PAGESIZE * mmap.PAGESIZE
-    if begin < end:
-        _libc.madvise(ctypes.c_void_p(begin), ctypes.c_size_t(end - begin), mmap.MADV_DONTNEED)
+    if weight.untyped_storage().nbytes() == weight.nbytes:  # else it is a part of something
+        memory.let_go(weight.data_ptr(), weight.nbytes)
 
 
 def _replace(model: nn.Module, kinds: Collection[type[nn.Module]], made: Callable[..., nn.Module]) -> None:
